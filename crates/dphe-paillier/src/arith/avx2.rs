@@ -1,0 +1,237 @@
+//! AVX2: four lanes of 28-bit digits, for CPUs without IFMA.
+//!
+//! A digit product has 56 bits, so a 64-bit lane sums 256 of them: enough for both products of a
+//! column of a 3072-bit modulus (2 x 110). Columns are split before they are reduced.
+
+use core::arch::x86_64::*;
+
+use super::simd::{self, Context, Simd};
+
+/// Columns per block: with five, 75, 110, 40 and 55 digits fit 2048, 3072, 1024 and 1536 bits tightly.
+pub(super) const BLOCK: usize = 5;
+pub(super) const LANES: usize = 4;
+pub(super) const BITS: u32 = 28;
+
+/// Whether this CPU has the instructions.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+struct Avx2;
+
+// SAFETY (whole impl): `simd` calls these only from the `target_feature` functions below, which
+// `Backend` reaches only after `available()`; pointers are vouched for by the kernel's contract.
+impl Simd for Avx2 {
+    type V = __m256i;
+    type Acc = __m256i;
+    const LANES: usize = LANES;
+    const BITS: u32 = BITS;
+
+    #[inline(always)]
+    unsafe fn load(p: *const u64) -> __m256i {
+        // SAFETY: four words are readable; the load needs no alignment.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut u64, v: __m256i) {
+        // SAFETY: four words are writable.
+        unsafe { _mm256_storeu_si256(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: u64) -> __m256i {
+        // SAFETY: register only; so are all methods below.
+        unsafe { _mm256_set1_epi64x(x.cast_signed()) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_add_epi64(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_sub_epi64(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shift(v: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_srli_epi64::<{ BITS as i32 }>(v) }
+    }
+    #[inline(always)]
+    unsafe fn sign(v: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_srli_epi64::<63>(v) }
+    }
+    #[inline(always)]
+    unsafe fn mul_low(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { Self::and(_mm256_mul_epu32(a, b), Self::splat((1 << BITS) - 1)) }
+    }
+    #[inline(always)]
+    unsafe fn acc(v: __m256i) -> __m256i {
+        v
+    }
+    #[inline(always)]
+    unsafe fn mac(acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_add_epi64(acc, _mm256_mul_epu32(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn plus(acc: __m256i, v: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_add_epi64(acc, v) }
+    }
+    #[inline(always)]
+    unsafe fn double(acc: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { _mm256_add_epi64(acc, acc) }
+    }
+    #[inline(always)]
+    unsafe fn low(acc: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { Self::and(acc, Self::splat((1 << BITS) - 1)) }
+    }
+    #[inline(always)]
+    unsafe fn high(acc: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { Self::shift(acc) }
+    }
+    #[inline(always)]
+    unsafe fn carry(acc: __m256i) -> __m256i {
+        // SAFETY: register only.
+        unsafe { Self::shift(acc) }
+    }
+    #[inline(always)]
+    unsafe fn word(acc: __m256i) -> __m256i {
+        acc
+    }
+}
+
+super::kernel_entry_points!(Avx2, BLOCK, "avx2");
+
+/// Each lane fetches its own entry of a table, touching all of the table alike: `table` holds, for
+/// each of `rows` digits, that digit of all `1 << window` entries; `index` one entry number a lane.
+///
+/// Eight entries are permuted by one instruction whose timing does not depend on the indices; the
+/// higher index bits choose among the results by masks.
+///
+/// # Safety
+/// The CPU has AVX2; `out` holds `rows` registers, `table` `rows << window` words and
+/// `4 <= window <= 8`.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn lookup(out: *mut u64, table: *const u32, rows: usize, window: u32, index: *const u64) {
+    // SAFETY: `index` is one register; table reads stay within `rows << window` words.
+    unsafe {
+        let index = _mm256_loadu_si256(index.cast());
+        // blends look at the top bit of each lane
+        let masks = [
+            _mm256_castsi256_pd(_mm256_slli_epi64::<60>(index)),
+            _mm256_castsi256_pd(_mm256_slli_epi64::<59>(index)),
+            _mm256_castsi256_pd(_mm256_slli_epi64::<58>(index)),
+            _mm256_castsi256_pd(_mm256_slli_epi64::<57>(index)),
+            _mm256_castsi256_pd(_mm256_slli_epi64::<56>(index)),
+        ];
+        for row in 0..rows {
+            let entries = table.add(row << window);
+            let v = match window {
+                4 => fold::<2>(entries, index, &masks),
+                5 => fold::<4>(entries, index, &masks),
+                6 => fold::<8>(entries, index, &masks),
+                7 => fold::<16>(entries, index, &masks),
+                _ => fold::<32>(entries, index, &masks),
+            };
+            Avx2::store(out.add(row * LANES), v);
+        }
+    }
+}
+
+/// Selects among `N` groups of eight entries, halving their number with one index bit at a time.
+///
+/// # Safety
+/// `8 * N` words are readable at `entries`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn fold<const N: usize>(entries: *const u32, index: __m256i, masks: &[__m256d; 5]) -> __m256i {
+    let mut v = [_mm256_setzero_pd(); N];
+    for (i, v) in v.iter_mut().enumerate() {
+        // SAFETY: `i < N` groups of eight words; the permutation uses the low three index bits.
+        let eight = unsafe { _mm256_loadu_si256(entries.add(8 * i).cast()) };
+        *v = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(eight, index));
+    }
+    let (mut left, mut level) = (N, 0);
+    while left > 1 {
+        left /= 2;
+        for i in 0..left {
+            v[i] = _mm256_blendv_pd(v[2 * i], v[2 * i + 1], masks[level]);
+        }
+        level += 1;
+    }
+    // the upper half of each lane was permuted by the index's zero upper half: clear it
+    _mm256_and_si256(_mm256_castpd_si256(v[0]), _mm256_set1_epi64x((1 << BITS) - 1))
+}
+
+/// Writes four numbers of `rows` digits side by side.
+///
+/// # Safety
+/// The CPU has AVX2; each source holds `rows` words, `out` `rows` registers.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn gather(out: *mut u64, sources: &[*const u64; LANES], rows: usize) {
+    let mut row = 0;
+    while row + LANES <= rows {
+        // SAFETY: four more words in each source, four more registers in `out`.
+        unsafe {
+            let block: [__m256i; LANES] = core::array::from_fn(|i| Avx2::load(sources[i].add(row)));
+            for (i, v) in transpose(block).into_iter().enumerate() {
+                Avx2::store(out.add((row + i) * LANES), v);
+            }
+        }
+        row += LANES;
+    }
+    // SAFETY: the rest, word by word within the same bounds.
+    unsafe { super::lanes::gather_words(out, sources, row, rows) };
+}
+
+/// The inverse of [`gather`].
+///
+/// # Safety
+/// As [`gather`], reading `input` and writing the targets.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn scatter(targets: &[*mut u64; LANES], input: *const u64, rows: usize) {
+    let mut row = 0;
+    while row + LANES <= rows {
+        // SAFETY: four more registers in `input`, four more words in each target.
+        unsafe {
+            let block: [__m256i; LANES] = core::array::from_fn(|i| Avx2::load(input.add((row + i) * LANES)));
+            for (i, v) in transpose(block).into_iter().enumerate() {
+                Avx2::store(targets[i].add(row), v);
+            }
+        }
+        row += LANES;
+    }
+    // SAFETY: the rest, word by word within the same bounds.
+    unsafe { super::lanes::scatter_words(targets, input, row, rows) };
+}
+
+/// Transposes a 4 x 4 block of words.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(r: [__m256i; LANES]) -> [__m256i; LANES] {
+    let (a0, a1) = (_mm256_unpacklo_epi64(r[0], r[1]), _mm256_unpackhi_epi64(r[0], r[1]));
+    let (a2, a3) = (_mm256_unpacklo_epi64(r[2], r[3]), _mm256_unpackhi_epi64(r[2], r[3]));
+    [
+        _mm256_permute2x128_si256::<0x20>(a0, a2),
+        _mm256_permute2x128_si256::<0x20>(a1, a3),
+        _mm256_permute2x128_si256::<0x31>(a0, a2),
+        _mm256_permute2x128_si256::<0x31>(a1, a3),
+    ]
+}

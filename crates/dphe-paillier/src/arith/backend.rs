@@ -1,0 +1,105 @@
+//! Which instructions do the arithmetic.
+
+use core::fmt;
+use std::sync::OnceLock;
+
+/// The arithmetic in use. All back ends compute the same; they differ in speed only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// AVX-512 IFMA: eight numbers at a time, 52-bit digits.
+    Ifma,
+    /// AVX2: four numbers at a time, 28-bit digits.
+    Avx2,
+    /// Any CPU: one number at a time, 64-bit digits.
+    Portable,
+    /// The vector kernel on plain arrays with the arithmetic of [`Backend::Ifma`], for tests.
+    #[cfg(test)]
+    Emulated,
+}
+
+/// The environment variable that overrides the choice: `ifma`, `avx2` or `portable`.
+pub const BACKEND_VARIABLE: &str = "DPHE_BACKEND";
+
+impl Backend {
+    /// The back end of this process: the one named by [`BACKEND_VARIABLE`] if this CPU can run it,
+    /// otherwise the fastest it can run. Fixed at the first call.
+    pub fn active() -> Self {
+        static ACTIVE: OnceLock<Backend> = OnceLock::new();
+        *ACTIVE.get_or_init(|| {
+            let wanted = std::env::var(BACKEND_VARIABLE).ok().and_then(|name| Self::from_name(&name));
+            let choice = wanted.filter(|backend| backend.available());
+            choice.or_else(|| Self::all().find(|backend| backend.available())).unwrap_or(Self::Portable)
+        })
+    }
+
+    /// All back ends, fastest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Ifma, Self::Avx2, Self::Portable].into_iter()
+    }
+
+    /// Whether this CPU can run it.
+    pub fn available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Ifma => super::ifma::available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => super::avx2::available(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Ifma | Self::Avx2 => false,
+            Self::Portable => true,
+            #[cfg(test)]
+            Self::Emulated => true,
+        }
+    }
+
+    /// The name used in reports and in [`BACKEND_VARIABLE`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ifma => "ifma",
+            Self::Avx2 => "avx2",
+            Self::Portable => "portable",
+            #[cfg(test)]
+            Self::Emulated => "emulated",
+        }
+    }
+
+    /// The back end of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|backend| backend.name() == name)
+    }
+
+    /// Numbers side by side.
+    pub(crate) fn lanes(self) -> usize {
+        self.shape().0
+    }
+
+    /// Bits of one digit.
+    pub(crate) fn digit_bits(self) -> u32 {
+        self.shape().1
+    }
+
+    /// Digits for a modulus of `bits` bits. The vector kernels leave at least four bits to spare and so
+    /// never subtract between multiplications; the portable one needs none.
+    pub(crate) fn digits(self, bits: u32) -> usize {
+        let (_, digit, block, spare) = self.shape();
+        ((bits + spare).div_ceil(digit) as usize).next_multiple_of(block)
+    }
+
+    /// Lanes, bits of a digit, digits of a block, spare bits.
+    fn shape(self) -> (usize, u32, usize, u32) {
+        match self {
+            Self::Ifma => (8, 52, 10, 4),
+            Self::Avx2 => (4, 28, 5, 4),
+            Self::Portable => (1, 64, 1, 0),
+            #[cfg(test)]
+            Self::Emulated => (8, 52, 10, 4),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

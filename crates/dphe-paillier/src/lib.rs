@@ -1,0 +1,3 @@
+//! wip
+mod arith;
+pub use arith::backend::Backend;
