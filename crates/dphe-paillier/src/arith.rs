@@ -6,6 +6,7 @@
 //! * [`backend`] which of the three runs
 //! * [`modulus`] Montgomery arithmetic modulo `N` and, on base-`N` pairs, modulo `N^2`
 //! * [`pow`], [`fixed_base`], [`multi_pow`] powers: of many numbers, of one, of many into one
+//! * [`prime`] the search for safe primes, many candidates at a time
 //! * [`nat`] plain big integers for set-up and conversions; the only module that names that library
 //!
 //! Names ending in `_vartime` take time that depends on their operands; only public values go there.
@@ -21,6 +22,7 @@ pub(crate) mod multi_pow;
 pub(crate) mod nat;
 mod portable;
 pub(crate) mod pow;
+pub(crate) mod prime;
 mod simd;
 
 #[cfg(target_arch = "x86_64")]
@@ -111,6 +113,13 @@ macro_rules! kernel_entry_points {
         pub(super) unsafe fn canonical_pair(cx: &Context, x: *mut u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::canonical_pair::<$simd>(cx, x, scratch) }
+        }
+
+        /// # Safety
+        /// The CPU has the instructions.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn select(out: &mut [u64], table: &[u64], index: u64) {
+            super::portable::lookup(out, table, index);
         }
     };
 }

@@ -1,3 +1,27 @@
-//! wip
+#![doc = include_str!("../README.md")]
+
 mod arith;
-pub use arith::backend::Backend;
+mod blinding;
+mod ciphertext;
+mod codec;
+mod decrypt;
+mod error;
+mod key;
+mod packing;
+mod parallel;
+mod plaintext;
+mod seal;
+
+#[cfg(feature = "hazmat")]
+pub mod hazmat;
+
+pub use arith::backend::{BACKEND_VARIABLE, Backend};
+pub use arith::prime::Progress;
+pub use blinding::{Blinding, BlindingPool};
+pub use ciphertext::Ciphertext;
+pub use error::Error;
+pub use key::{DecryptionKey, EncryptionKey, KeyBits, KeyId, NoiseMode};
+pub use packing::SlotLayout;
+pub use parallel::Threads;
+pub use plaintext::Plaintext;
+pub use seal::PassphraseCost;

@@ -33,6 +33,15 @@ impl Backend {
         })
     }
 
+    /// The back end for keys of `bits` bits: the active one, unless its column sums would overflow.
+    pub(crate) fn for_key(bits: u32) -> Self {
+        match Self::active() {
+            // two columns of 56-bit products, one for each digit, must fit 64 bits
+            Self::Avx2 if 2 * Self::Avx2.digits(bits) >= 256 => Self::Portable,
+            backend => backend,
+        }
+    }
+
     /// All back ends, fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Ifma, Self::Avx2, Self::Portable].into_iter()
@@ -77,6 +86,11 @@ impl Backend {
     /// Bits of one digit.
     pub(crate) fn digit_bits(self) -> u32 {
         self.shape().1
+    }
+
+    /// All ones in one digit.
+    pub(crate) fn digit_mask(self) -> u64 {
+        u64::MAX >> (64 - self.digit_bits())
     }
 
     /// Digits for a modulus of `bits` bits. The vector kernels leave at least four bits to spare and so

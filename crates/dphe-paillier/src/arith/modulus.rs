@@ -25,8 +25,8 @@ pub(crate) struct Modulus {
     rows: Lanes,
     /// See `simd::Context::bias` and `portable::Context::bias`, broadcast.
     bias: Lanes,
-    /// `-N^-1` modulo one digit.
-    inverse: u64,
+    /// `-N^-1` modulo one digit, broadcast.
+    inverse: Lanes,
     /// `R` modulo `N^2`, a pair: one in Montgomery form.
     one: Lanes,
     /// `R^2` modulo `N^2`, a pair: brings a number into Montgomery form.
@@ -35,6 +35,22 @@ pub(crate) struct Modulus {
 
 /// Working memory of the kernels for one modulus. It may hold secrets: wiped when dropped.
 pub(crate) struct Scratch(Lanes);
+
+/// `-x^-1` modulo `2^64` for odd `x`, by Newton's iteration: each step doubles the correct bits.
+pub(super) fn negated_inverse(x: u64) -> u64 {
+    let mut inverse = x;
+    for _ in 0..6 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(x.wrapping_mul(inverse)));
+    }
+    inverse.wrapping_neg()
+}
+
+/// Which ring a group lives in: residues modulo `N`, or pairs modulo `N^2`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ring {
+    ModN,
+    ModNSquared,
+}
 
 /// Calls the kernel of the back end in use.
 macro_rules! dispatch {
@@ -70,13 +86,8 @@ impl Modulus {
         assert!(n_limbs[0] & 1 == 1 && bits > 1, "a Montgomery modulus is odd");
         let n_digits = nat::to_digits(&n_limbs, digit_bits, digits);
 
-        // Newton: each step doubles the correct bits of the inverse modulo 2^64.
-        let mut inverse = n_limbs[0];
-        for _ in 0..6 {
-            inverse = inverse.wrapping_mul(2u64.wrapping_sub(n_limbs[0].wrapping_mul(inverse)));
-        }
-        let mask = if digit_bits == 64 { u64::MAX } else { (1 << digit_bits) - 1 };
-        let inverse = inverse.wrapping_neg() & mask;
+        let mask = backend.digit_mask();
+        let inverse = negated_inverse(n_limbs[0]) & mask;
 
         let r_bits = digit_bits * digits as u32;
         let r = nat::power_of_two(r_bits);
@@ -93,12 +104,40 @@ impl Modulus {
             n: Secret(n.clone()),
             rows: Lanes::broadcast(&n_digits, lanes),
             bias: Lanes::broadcast(&bias, lanes),
-            inverse,
+            inverse: Lanes::broadcast(&[inverse], lanes),
             one: Lanes::zeros(0),
             r_squared: Lanes::zeros(0),
         };
         modulus.one = modulus.pair_digits(&r);
         modulus.r_squared = modulus.pair_digits(&nat::power_of_two(2 * r_bits));
+        modulus
+    }
+
+    /// Prepares a different odd modulus in each lane; the first has the most bits and serves the lanes
+    /// left over. Only residues: there are no pairs, nor constants, of such a modulus.
+    pub(crate) fn side_by_side(moduli: &[Nat], backend: Backend) -> Self {
+        let bits = moduli[0].bits();
+        let digits = backend.digits(bits);
+        let limbs: Vec<Vec<u64>> = moduli.iter().map(|n| nat::limbs(n, (bits as usize).div_ceil(64))).collect();
+        let rows: Vec<_> = limbs.iter().map(|n| nat::to_digits(n, backend.digit_bits(), digits)).collect();
+        let inverses: Vec<_> = limbs.iter().map(|n| [negated_inverse(n[0]) & backend.digit_mask()]).collect();
+        let mut modulus = Self {
+            backend,
+            bits,
+            digits,
+            n: Secret(moduli[0].clone()),
+            rows: Lanes::zeros(digits * backend.lanes()),
+            bias: Lanes::zeros(0),
+            inverse: Lanes::zeros(backend.lanes()),
+            one: Lanes::zeros(0),
+            r_squared: Lanes::zeros(0),
+        };
+        let mut group = modulus.residues();
+        modulus.gather(&mut group, &rows.iter().map(|r| &r[..]).collect::<Vec<_>>(), &rows[0]);
+        modulus.rows = group;
+        let mut inverse = Lanes::zeros(backend.lanes());
+        modulus.gather(&mut inverse, &inverses.iter().map(|i| &i[..]).collect::<Vec<_>>(), &inverses[0]);
+        modulus.inverse = inverse;
         modulus
     }
 
@@ -175,6 +214,35 @@ impl Modulus {
         nat::from_digits(digits, self.backend.digit_bits(), self.limbs())
     }
 
+    /// A group of the ring.
+    pub(crate) fn group(&self, ring: Ring) -> Lanes {
+        match ring {
+            Ring::ModN => self.residues(),
+            Ring::ModNSquared => self.pairs(),
+        }
+    }
+    /// One of the ring, in Montgomery form.
+    pub(crate) fn one_in(&self, ring: Ring) -> &[u64] {
+        match ring {
+            Ring::ModN => &self.one[..self.digits],
+            Ring::ModNSquared => &self.one,
+        }
+    }
+    /// `z = x y / R` in the ring.
+    pub(crate) fn mul_in(&self, ring: Ring, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut Scratch) {
+        match ring {
+            Ring::ModN => self.mul(z, x, y, scratch),
+            Ring::ModNSquared => self.mul_pair(z, x, y, scratch),
+        }
+    }
+    /// `z = x^2 / R` in the ring.
+    pub(crate) fn square_in(&self, ring: Ring, z: &mut [u64], x: &[u64], scratch: &mut Scratch) {
+        match ring {
+            Ring::ModN => self.square(z, x, scratch),
+            Ring::ModNSquared => self.square_pair(z, x, scratch),
+        }
+    }
+
     /// `z = x y / R` modulo `N^2`.
     pub(crate) fn mul_pair(&self, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut Scratch) {
         let words = 2 * self.digits * self.lanes();
@@ -235,6 +303,42 @@ impl Modulus {
             ),
             portable::reduce_pair(self.portable(), z, t0, t1, &mut scratch.0)
         );
+    }
+
+    /// `x = 2 x` modulo `N` in the lanes where `mask` is all ones. Loose: between two doublings there is a
+    /// multiplication, which brings a residue below `4N` back below `2N` (`R` is at least `16N`).
+    pub(crate) fn double(&self, x: &mut [u64], mask: &[u64]) {
+        let lanes = self.lanes();
+        assert!(x.len() == self.digits * lanes && mask.len() == lanes, "a group of this modulus");
+        if self.backend == Backend::Portable {
+            return portable::double(self.portable(), x, mask[0]);
+        }
+        let mut carry = [0; 8];
+        for row in x.chunks_exact_mut(lanes) {
+            for ((digit, carry), mask) in row.iter_mut().zip(&mut carry).zip(mask) {
+                let sum = *digit + (*digit & mask) + *carry;
+                *digit = sum & self.backend.digit_mask();
+                *carry = sum >> self.backend.digit_bits();
+            }
+        }
+    }
+
+    /// `x = x + y` modulo `N`; canonical in and out.
+    pub(crate) fn add(&self, x: &mut [u64], y: &[u64], scratch: &mut Scratch) {
+        let (lanes, words) = (self.lanes(), self.digits * self.lanes());
+        self.check(scratch, [x.len(), y.len(), words], words);
+        if self.backend == Backend::Portable {
+            return portable::add(self.portable(), x, y);
+        }
+        let mut carry = [0; 8];
+        for (row, addend) in x.chunks_exact_mut(lanes).zip(y.chunks_exact(lanes)) {
+            for ((digit, addend), carry) in row.iter_mut().zip(addend).zip(&mut carry) {
+                let sum = *digit + addend + *carry;
+                *digit = sum & self.backend.digit_mask();
+                *carry = sum >> self.backend.digit_bits();
+            }
+        }
+        self.canonical(x, scratch);
     }
 
     /// Brings loose residues into `0..N`.
@@ -306,6 +410,12 @@ impl Modulus {
         }
     }
 
+    /// Copies entry `index` of a table of equally long groups, touching all entries alike.
+    pub(crate) fn select(&self, out: &mut [u64], table: &[u64], index: u64) {
+        assert!(table.len().is_multiple_of(out.len()), "a table of groups");
+        dispatch!(self, select(out, table, index), portable::lookup(out, table, index));
+    }
+
     fn check(&self, scratch: &Scratch, lengths: [usize; 3], words: usize) {
         assert!(lengths == [words; 3], "a group of this modulus");
         assert!(scratch.0.len() >= 4 * self.digits * self.lanes(), "scratch of this modulus");
@@ -315,12 +425,12 @@ impl Modulus {
         simd::Context {
             digits: self.digits,
             modulus: self.rows.as_ptr(),
-            inverse: self.inverse,
+            inverse: self.inverse.as_ptr(),
             bias: self.bias.as_ptr(),
         }
     }
 
     fn portable(&self) -> portable::Context<'_> {
-        portable::Context { modulus: &self.rows, inverse: self.inverse, bias: &self.bias }
+        portable::Context { modulus: &self.rows, inverse: self.inverse[0], bias: &self.bias }
     }
 }

@@ -5,7 +5,7 @@
 use core::cmp::Ordering;
 
 pub(crate) use crypto_bigint::BoxedUint as Nat;
-use crypto_bigint::{NonZero, Odd, Resize};
+use crypto_bigint::{ConcatenatingMul, NonZero, Odd, Resize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A number that is wiped when dropped and never shown.
@@ -79,7 +79,7 @@ pub(crate) fn sub(a: &Nat, b: &Nat) -> Nat {
 
 /// `a * b`, never overflowing.
 pub(crate) fn mul(a: &Nat, b: &Nat) -> Nat {
-    a.mul(b)
+    a.concatenating_mul(b)
 }
 
 /// Quotient and remainder of public numbers. A zero divisor gives `(0, 0)`.
@@ -167,4 +167,29 @@ fn regroup(input: &[u64], from: u32, to: u32, count: usize) -> Vec<u64> {
         filled -= to;
     }
     output
+}
+
+/// The same public number without leading zero limbs.
+pub(crate) fn shorten_vartime(x: &Nat) -> Nat {
+    x.resize_unchecked(x.bits_vartime().max(64))
+}
+
+/// `x - m` if that is not negative, else `x`, for limbs of equal length, without branches; the last limb,
+/// which is then zero, is dropped.
+pub(crate) fn subtract_once(x: &[u64], m: &[u64]) -> Vec<u64> {
+    let mut borrow = false;
+    let mut difference: Vec<u64> = x
+        .iter()
+        .zip(m)
+        .map(|(&x, &m)| {
+            let (d, b1) = x.overflowing_sub(m);
+            let (d, b2) = d.overflowing_sub(u64::from(borrow));
+            borrow = b1 | b2;
+            d
+        })
+        .collect();
+    let keep = 0u64.wrapping_sub(u64::from(borrow));
+    difference.iter_mut().zip(x).for_each(|(d, &x)| *d = (*d & !keep) | (x & keep));
+    difference.pop();
+    difference
 }

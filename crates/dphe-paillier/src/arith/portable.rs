@@ -3,8 +3,6 @@
 //! Numbers are canonical on the way in and on the way out, so a 2048-bit modulus needs 32 digits and
 //! none to spare. Products and reductions are interleaved row by row.
 
-/// Bits of one digit.
-pub(super) const BITS: u32 = 64;
 
 /// What the kernel knows of a modulus.
 #[derive(Clone, Copy)]
@@ -75,6 +73,28 @@ pub(super) fn square(cx: Context<'_>, z: &mut [u64], x: &[u64], scratch: &mut [u
     square_product(t, x);
     let over = reduce(cx, z, t, |_, _| ());
     subtract_modulus(cx, z, over);
+}
+
+/// `x = 2 x` modulo the modulus if `mask` is all ones.
+pub(super) fn double(cx: Context<'_>, x: &mut [u64], mask: u64) {
+    let mut carry = 0;
+    for digit in x.iter_mut() {
+        let sum = u128::from(*digit) + u128::from(*digit & mask) + carry;
+        *digit = sum as u64;
+        carry = sum >> 64;
+    }
+    subtract_modulus(cx, x, carry as u64);
+}
+
+/// `x = x + y` modulo the modulus.
+pub(super) fn add(cx: Context<'_>, x: &mut [u64], y: &[u64]) {
+    let mut carry = 0;
+    for (digit, &addend) in x.iter_mut().zip(y) {
+        let sum = u128::from(*digit) + u128::from(addend) + carry;
+        *digit = sum as u64;
+        carry = sum >> 64;
+    }
+    subtract_modulus(cx, x, carry as u64);
 }
 
 /// The pair `(t0 + t1 N) / R`; both hold `2 * digits` digits.
@@ -244,7 +264,9 @@ fn subtract_modulus(cx: Context<'_>, x: &mut [u64], over: u64) -> (u64, u64) {
     ((left & mask) | (over & !mask), mask & 1)
 }
 
-/// Fetches entry `index` of a table of `entries` numbers, touching all of them alike.
+/// Fetches entry `index` of a table of numbers as long as `out`, touching all of them alike.
+/// Inlined into functions compiled for wider registers, which it then uses.
+#[inline(always)]
 pub(super) fn lookup(out: &mut [u64], table: &[u64], index: u64) {
     out.fill(0);
     for (entry, number) in (0u64..).zip(table.chunks_exact(out.len())) {

@@ -59,15 +59,16 @@ pub(super) trait Simd {
     unsafe fn word(acc: Self::Acc) -> Self::V;
 }
 
-/// What the kernel knows of a modulus: its digits and constants, broadcast to all lanes.
+/// What the kernel knows of a modulus: its digits and constants in every lane. (The lanes may even have
+/// different moduli of one size, as in the search for primes.)
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     /// Digits per number, a multiple of the block size.
     pub(super) digits: usize,
     /// The modulus, `digits` registers.
     pub(super) modulus: *const u64,
-    /// `-modulus^-1` modulo one digit.
-    pub(super) inverse: u64,
+    /// `-modulus^-1` modulo one digit, one register.
+    pub(super) inverse: *const u64,
     /// `digits` registers `b_i >= 2^BITS - 1` whose value is a multiple of the modulus: adding
     /// them to a column before subtracting a digit keeps the column non-negative.
     pub(super) bias: *const u64,
@@ -385,7 +386,7 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
     // SAFETY: row indices stay within `0..digits`, columns within `0..2 * digits`.
     unsafe {
         let mask = S::splat((1 << S::BITS) - 1);
-        let inverse = S::splat(cx.inverse);
+        let inverse = S::load(cx.inverse);
         let mut carried = S::splat(0);
         let mut start = 0;
         // lower half: find the quotient digits that clear the columns

@@ -1,0 +1,256 @@
+//! The search for safe primes, many candidates at a time.
+//!
+//! Candidates `h` for `p = 2h + 1` are sieved by interval, then tested side by side, each lane with a
+//! modulus of its own. The intervals are numbered and their starting points derived from one seed, and
+//! the primes of the lowest intervals win: the result depends on the seed, not on the threads.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+
+use chacha20::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use zeroize::Zeroizing;
+
+use super::backend::Backend;
+use super::modulus::{Modulus, Ring};
+use super::nat::{self, Nat, Secret};
+use super::pow::{self, Exponent};
+
+/// Candidates of one interval. A safe prime of 1536 bits is found in one of nine.
+const INTERVAL: usize = 1 << 14;
+/// Distance of candidates: `h` must be 5 modulo 6, or 2 or 3 divides `h` or `2h + 1`.
+const STEP: u32 = 6;
+/// The sieve removes multiples of primes below this.
+const SIEVE_LIMIT: u32 = 1 << 18;
+/// Miller-Rabin rounds with random bases for the primes that are kept: error below `4^-40`.
+const ROUNDS: usize = 40;
+
+/// Tells how the search goes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Intervals searched so far.
+    pub searched: u64,
+    /// Intervals that a search needs on average.
+    pub expected: f64,
+}
+
+/// The two safe primes of `bits` bits that `seed` leads to, searched by `threads` threads. The two top
+/// bits of each are set, so that their product has exactly `2 * bits` bits.
+pub(crate) fn two_safe_primes(
+    bits: u32,
+    seed: &[u8; 32],
+    backend: Backend,
+    threads: usize,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> (Secret, Secret) {
+    let sieve = Sieve::new(bits);
+    let expected = 2.0 / hit_rate(bits);
+    let (next, searched) = (AtomicU64::new(0), AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    let found: Mutex<Vec<(u64, Secret)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let hits = search_interval(bits, seed, index, &sieve, backend);
+                    // A panic of another thread has ended the search already.
+                    let Ok(mut found) = found.lock() else { return };
+                    found.extend(hits.into_iter().map(|prime| (index, prime)));
+                    if found.len() >= 2 {
+                        done.store(true, Ordering::Relaxed);
+                    }
+                    let searched = searched.fetch_add(1, Ordering::Relaxed) + 1;
+                    progress(Progress { searched, expected });
+                }
+            });
+        }
+    });
+    // Every interval below the last one handed out has been searched, whoever was first.
+    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    found.sort_by_key(|(index, _)| *index);
+    let mut primes = found.into_iter().map(|(_, prime)| prime);
+    match (primes.next(), primes.next()) {
+        (Some(p), Some(q)) => (p, q),
+        _ => unreachable!("the search ends with two primes"),
+    }
+}
+
+/// Safe primes in an interval, on average: the density of `h` with `h` and `2h + 1` both prime is
+/// `2 C / ln^2` (Hardy and Littlewood, `C` = 0.66), six times that among numbers that are 5 modulo 6.
+fn hit_rate(bits: u32) -> f64 {
+    let ln = f64::from(bits) * core::f64::consts::LN_2;
+    INTERVAL as f64 * f64::from(STEP) * 1.32 / (ln * ln)
+}
+
+/// The safe primes of one interval.
+fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backend: Backend) -> Vec<Secret> {
+    let mut rng = ChaCha20Rng::from_seed(*seed);
+    rng.set_stream(index);
+    let start = starting_point(bits - 1, &mut rng);
+    let candidate = |i: usize| nat::add(&start.0, &nat::small(u64::from(STEP) * i as u64));
+    let survivors: Vec<usize> = sieve.survivors(&start.0);
+    let mut halves = Vec::new();
+    for chunk in survivors.chunks(backend.lanes()) {
+        let numbers: Vec<Nat> = chunk.iter().map(|&i| candidate(i)).collect();
+        halves.extend(numbers.iter().zip(fermat(&numbers, backend)).filter(|(_, prime)| *prime).map(|(h, _)| h.clone()));
+    }
+    // Pocklington: for a prime h, p = 2h + 1 is prime if 2^(p-1) = 1 modulo p and 3 does not divide p.
+    let wholes: Vec<Nat> = halves.iter().map(|h| nat::add(&nat::add(h, h), &nat::small(1))).collect();
+    let mut primes = Vec::new();
+    for (h, p) in halves.chunks(backend.lanes()).zip(wholes.chunks(backend.lanes())) {
+        for ((h, p), prime) in h.iter().zip(p).zip(fermat(p, backend)) {
+            if prime && p.bits() == bits && miller_rabin(h, ROUNDS, &mut rng, backend) {
+                primes.push(Secret(p.clone()));
+            }
+        }
+    }
+    primes
+}
+
+/// A random number of `bits` bits that is 5 modulo 6, the top two bits set, with room for an interval.
+fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Secret {
+    let mut limbs = Zeroizing::new(vec![0u64; (bits as usize).div_ceil(64)]);
+    limbs.iter_mut().for_each(|limb| *limb = rng.next_u64());
+    let top = (bits - 1) % 64;
+    let last = limbs.len() - 1;
+    limbs[last] &= u64::MAX >> (63 - top);
+    limbs[last] |= 1 << top;
+    let second = bits as usize - 2;
+    limbs[second / 64] |= 1 << (second % 64);
+    let number = nat::from_limbs(&limbs);
+    let residue = nat::rem_small(&number, STEP);
+    Secret(nat::sub(&number, &nat::small(u64::from((residue + 1) % STEP))))
+}
+
+/// Whether `2^(n-1) = 1` modulo each `n`: true for primes, and for very few others.
+fn fermat(numbers: &[Nat], backend: Backend) -> Vec<bool> {
+    let modulus = Modulus::side_by_side(numbers, backend);
+    let (lanes, limb_count) = (modulus.lanes(), modulus.limbs());
+    let r = nat::power_of_two(backend.digit_bits() * modulus.residue_words() as u32);
+    let ones: Vec<_> =
+        numbers.iter().map(|n| modulus.residue_digits(&nat::div_rem_vartime(&r, n).1)).collect();
+    let mut one = modulus.residues();
+    modulus.gather(&mut one, &ones.iter().map(|o| &**o).collect::<Vec<_>>(), &ones[0]);
+    let limbs: Vec<Zeroizing<Vec<u64>>> =
+        numbers.iter().map(|n| Zeroizing::new(nat::limbs(n, limb_count))).collect();
+
+    let mut scratch = modulus.scratch();
+    let mut x = one.clone();
+    let mut next = modulus.residues();
+    let mut masks = [0; 8];
+    for bit in (0..modulus.bits()).rev() {
+        modulus.square(&mut next, &x, &mut scratch);
+        core::mem::swap(&mut next, &mut x);
+        for (lane, mask) in masks.iter_mut().enumerate().take(lanes) {
+            let exponent = limbs.get(lane).unwrap_or(&limbs[0]);
+            // n - 1 differs from the odd n in the last bit only
+            let set = if bit == 0 { 0 } else { exponent[bit as usize / 64] >> (bit % 64) & 1 };
+            *mask = 0u64.wrapping_sub(set);
+        }
+        modulus.double(&mut x, &masks[..lanes]);
+    }
+    modulus.canonical(&mut x, &mut scratch);
+    let mut results = vec![vec![0; modulus.residue_words()]; numbers.len()];
+    modulus.scatter(&mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>(), &x);
+    results.iter().zip(&ones).map(|(result, one)| result[..] == **one).collect()
+}
+
+/// The test of Miller and Rabin with random bases.
+pub(crate) fn miller_rabin(n: &Nat, rounds: usize, rng: &mut impl Rng, backend: Backend) -> bool {
+    let modulus = Modulus::new(n, backend);
+    let minus_one = nat::sub(n, &nat::small(1));
+    let twos = minus_one.trailing_zeros_vartime();
+    let odd = minus_one.shr(twos);
+    let exponent = Exponent::new(&odd, modulus.bits());
+    let one = modulus.one_in(Ring::ModN);
+    // -1 in Montgomery form
+    let minus = modulus.residue_digits(&nat::sub(n, &nat::from_limbs(&modulus.limbs_of(one))));
+    let mut scratch = modulus.scratch();
+    for _ in 0..rounds.div_ceil(modulus.lanes()) {
+        // Uniform residues in Montgomery form are uniform residues.
+        let bases: Vec<_> = (0..modulus.lanes())
+            .map(|_| {
+                let limbs: Vec<u64> = (0..=modulus.limbs()).map(|_| rng.next_u64()).collect();
+                modulus.residue_digits(&nat::rem(&nat::from_limbs(&limbs), n))
+            })
+            .collect();
+        let mut group = modulus.residues();
+        modulus.gather(&mut group, &bases.iter().map(|b| &**b).collect::<Vec<_>>(), one);
+        let mut x = pow::pow(&modulus, Ring::ModN, &group, &exponent, &mut scratch);
+        let mut passed = vec![false; modulus.lanes()];
+        for step in 0..twos.max(1) {
+            modulus.canonical(&mut x, &mut scratch);
+            let mut results = vec![vec![0; modulus.residue_words()]; modulus.lanes()];
+            modulus.scatter(&mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>(), &x);
+            for (passed, result) in passed.iter_mut().zip(&results) {
+                *passed |= result[..] == *minus || (step == 0 && result[..] == *one);
+            }
+            let mut next = modulus.residues();
+            modulus.square(&mut next, &x, &mut scratch);
+            x = next;
+        }
+        if passed.contains(&false) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Small primes, and what is needed to strike out their multiples.
+struct Sieve {
+    /// Primes from 5 on.
+    primes: Vec<u32>,
+}
+
+impl Sieve {
+    /// A sieve for candidates of `bits - 1` bits; for tiny test sizes its primes stay below them.
+    fn new(bits: u32) -> Self {
+        let limit = if bits < 40 { 1 << (bits / 3) } else { SIEVE_LIMIT };
+        Self { primes: small_primes(limit).into_iter().filter(|&q| q >= 5).collect() }
+    }
+
+    /// The indices `i` for which no small prime divides `h = start + 6 i` or `2 h + 1`.
+    fn survivors(&self, start: &Nat) -> Vec<usize> {
+        let mut struck = vec![false; INTERVAL];
+        let limbs = Zeroizing::new(nat::limbs(start, start.bits_precision().div_ceil(64) as usize));
+        // Three primes below 2^18 fit a 64-bit product: one pass over the number for each three.
+        for three in self.primes.chunks(3) {
+            let product: u64 = three.iter().map(|&q| u64::from(q)).product();
+            let residue = limbs
+                .iter()
+                .rev()
+                .fold(0u64, |r, &limb| (((u128::from(r) << 64) | u128::from(limb)) % u128::from(product)) as u64);
+            for &q in three {
+                let r = (residue % u64::from(q)) as u32;
+                let sixth = inverse_of_six(q);
+                // h = 0 and h = (q - 1) / 2 are the residues to avoid
+                for bad in [0, (q - 1) / 2] {
+                    let distance = u64::from((bad + q - r) % q);
+                    let first = distance * u64::from(sixth) % u64::from(q);
+                    struck.iter_mut().skip(first as usize).step_by(q as usize).for_each(|s| *s = true);
+                }
+            }
+        }
+        (0..INTERVAL).filter(|&i| !struck[i]).collect()
+    }
+}
+
+/// `6^-1` modulo a prime `q >= 5`: one of `(q + 1) / 6`, `(5 q + 1) / 6`.
+fn inverse_of_six(q: u32) -> u32 {
+    if q % 6 == 5 { q.div_ceil(6) } else { ((5 * u64::from(q) + 1) / 6) as u32 }
+}
+
+/// All primes below `limit`.
+pub(crate) fn small_primes(limit: u32) -> Vec<u32> {
+    let mut composite = vec![false; limit as usize];
+    let mut primes = Vec::new();
+    for n in 2..limit as usize {
+        if !composite[n] {
+            primes.push(n as u32);
+            composite.iter_mut().skip(n * n).step_by(n).for_each(|c| *c = true);
+        }
+    }
+    primes
+}

@@ -1,0 +1,223 @@
+//! Decryption by the factors, in batches, checked before anything is let out.
+//!
+//! For a prime factor `p`, `c^(p-1)` modulo `p^2` is `1 + l p` with `l` proportional to the plaintext
+//! modulo `p`. Both factors are used and the halves joined by the Chinese remainder theorem. A single
+//! wrong half would give a factor away, so a batch is checked by an equation that is independent of the
+//! constants used to decrypt it.
+
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use crate::arith::lanes::Lanes;
+use crate::arith::modulus::{Modulus, Ring, Scratch};
+use crate::arith::multi_pow::multi_pow_vartime;
+use crate::arith::nat::{self, Nat, Secret};
+use crate::arith::pow::{self, Exponent};
+use crate::{Ciphertext, DecryptionKey, Error, Plaintext, Threads};
+
+/// Ciphertexts that share one self-check.
+const BATCH: usize = 1024;
+
+/// What is known about one factor.
+pub(crate) struct Half {
+    modulus: Modulus,
+    /// `p - 1`
+    exponent: Exponent,
+    /// Brings a ciphertext from the Montgomery form of `n` to that of `p`: a pair.
+    enter: Lanes,
+    /// `q R^2` modulo `p`: moves the upper half of a ciphertext from base `n` to base `p`.
+    cofactor: Lanes,
+    /// `(-q)^-1 q^-1 R` modulo `p`: from the logarithm to this factor's share of the plaintext.
+    scale: Lanes,
+    /// `q`, which joins the share to the other factor's.
+    other: Secret,
+}
+
+impl Half {
+    /// Prepares the prime `p` of `n = p q`; `None` if `q` has no inverse modulo `p`.
+    pub(crate) fn new(p: &Nat, q: &Nat, n: &Modulus) -> Option<Self> {
+        let modulus = Modulus::new(p, n.backend());
+        let digit_bits = n.backend().digit_bits();
+        let r = nat::power_of_two(digit_bits * modulus.residue_words() as u32);
+        let r_n = nat::power_of_two(digit_bits * n.residue_words() as u32);
+        let p_squared = nat::mul(p, p);
+        let r_cubed = nat::mul(&nat::mul(&r, &r), &r);
+        let enter = nat::mul(&nat::rem(&r_cubed, &p_squared), &nat::invert(&r_n, &p_squared)?);
+        let cofactor = nat::rem(&nat::mul(q, &nat::mul(&r, &r)), p);
+        // With g = 1 + n, the logarithm of g is -q modulo p.
+        let inverse = nat::invert(q, p)?;
+        let square = nat::rem(&nat::mul(&inverse, &inverse), p);
+        let scale = nat::rem(&nat::mul(&nat::sub(p, &square), &r), p);
+        let exponent = Exponent::new(&nat::sub(p, &nat::small(1)), modulus.bits());
+        Some(Self {
+            enter: modulus.pair_digits(&enter),
+            cofactor: modulus.residue_digits(&cofactor),
+            scale: modulus.residue_digits(&scale),
+            exponent,
+            modulus,
+            other: Secret(q.clone()),
+        })
+    }
+
+    /// The prime.
+    pub(crate) fn prime(&self) -> &Nat {
+        self.modulus.nat()
+    }
+
+    /// `c^(p-1)` modulo `p^2` for a group of ciphertexts: canonical pairs, not in Montgomery form.
+    fn log(&self, n: &Modulus, group: &[&[u64]], scratch: &mut Scratch) -> Lanes {
+        let p = &self.modulus;
+        let wide = |from: usize| -> Lanes {
+            // a half of each ciphertext, in twice the digits of p
+            let mut padded: Vec<Lanes> = Vec::with_capacity(group.len());
+            for c in group {
+                let mut digits = Lanes::zeros(p.pair_words());
+                digits[..n.residue_words()].copy_from_slice(&c[from..from + n.residue_words()]);
+                padded.push(digits);
+            }
+            let mut lanes = p.pairs();
+            p.gather(&mut lanes, &padded.iter().map(|d| &**d).collect::<Vec<_>>(), p.one());
+            lanes
+        };
+        let half = p.residues().len();
+        let (mut lower, mut upper) = (wide(0), wide(n.residue_words()));
+        let mut z = p.pairs();
+        // c = c0 + c1 q p: the upper half first, times q, modulo p
+        let mut nothing = p.pairs();
+        p.reduce_pair(&mut z, &mut upper, &mut nothing, scratch);
+        let mut upper = p.pairs();
+        p.mul(&mut upper[..half], &z[..half], &p.broadcast(&self.cofactor), scratch);
+        p.reduce_pair(&mut z, &mut lower, &mut upper, scratch);
+        let mut base = p.pairs();
+        p.mul_pair(&mut base, &z, &p.broadcast(&self.enter), scratch);
+        let power = pow::pow(p, Ring::ModNSquared, &base, &self.exponent, scratch);
+        // multiplying by a plain one leaves Montgomery form
+        let mut one = Lanes::zeros(p.pair_words());
+        one[0] = 1;
+        p.mul_pair(&mut z, &power, &p.broadcast(&one), scratch);
+        p.canonical_pair(&mut z, scratch);
+        z
+    }
+
+    /// This factor's shares of the plaintexts: `m q^-1` modulo `p`, as limbs.
+    fn shares(&self, n: &Modulus, group: &[&[u64]], scratch: &mut Scratch) -> Vec<Zeroizing<Vec<u64>>> {
+        let p = &self.modulus;
+        let power = self.log(n, group, scratch);
+        let half = p.residues().len();
+        let mut share = p.residues();
+        p.mul(&mut share, &power[half..], &p.broadcast(&self.scale), scratch);
+        p.canonical(&mut share, scratch);
+        let mut shares: Vec<Lanes> = group.iter().map(|_| Lanes::zeros(p.residue_words())).collect();
+        p.scatter(&mut shares.iter_mut().map(|s| &mut s[..]).collect::<Vec<_>>(), &share);
+        shares.iter().map(|digits| Zeroizing::new(p.limbs_of(digits))).collect()
+    }
+
+    /// Whether a ciphertext encrypts zero, as far as this factor can tell.
+    fn encrypts_zero(&self, n: &Modulus, c: &[u64], scratch: &mut Scratch) -> bool {
+        let power = self.log(n, &[c], scratch);
+        let mut digits = Lanes::zeros(self.modulus.pair_words());
+        self.modulus.scatter(&mut [&mut digits], &power);
+        let rest = digits[1..].iter().fold(digits[0] ^ 1, |all, digit| all | digit);
+        core::hint::black_box(rest) == 0
+    }
+}
+
+impl DecryptionKey {
+    /// Decrypts one ciphertext.
+    ///
+    /// # Errors
+    /// [`Error::KeyMismatch`] for a ciphertext of another key, [`Error::Decryption`] if the result does
+    /// not pass the check.
+    pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Plaintext, Error> {
+        let mut all = self.decrypt_all(core::slice::from_ref(ciphertext), Threads::ONE)?;
+        all.pop().ok_or(Error::Decryption)
+    }
+
+    /// Decrypts a batch. Every result has passed a self-check against faults of the machine; if one
+    /// fails, nothing is returned.
+    ///
+    /// # Errors
+    /// As [`DecryptionKey::decrypt`].
+    pub fn decrypt_all(&self, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Vec<Plaintext>, Error> {
+        let key = self.encryption_key();
+        if ciphertexts.iter().any(|c| c.key() != key) {
+            return Err(Error::KeyMismatch);
+        }
+        let grain = key.modulus().lanes();
+        let plaintexts = threads.map(ciphertexts.len(), grain, |range| {
+            ciphertexts[range].chunks(BATCH).map(|batch| self.decrypt_batch(batch)).collect()
+        });
+        let mut all = Vec::with_capacity(ciphertexts.len());
+        for batch in plaintexts {
+            all.extend(batch?);
+        }
+        Ok(all)
+    }
+
+    fn decrypt_batch(&self, ciphertexts: &[Ciphertext]) -> Result<Vec<Plaintext>, Error> {
+        let key = self.encryption_key();
+        let n = key.modulus();
+        // either prime may have the larger working set by a digit: one scratch serves both
+        let mut scratch = n.scratch();
+        let mut plaintexts = Vec::with_capacity(ciphertexts.len());
+        for group in ciphertexts.chunks(n.lanes()) {
+            let digits: Vec<&[u64]> = group.iter().map(Ciphertext::digits).collect();
+            let mod_p = self.p.shares(n, &digits, &mut scratch);
+            let mod_q = self.q.shares(n, &digits, &mut scratch);
+            for (a, b) in mod_p.iter().zip(&mod_q) {
+                plaintexts.push(Plaintext::from_residue(key, self.join(a, b)));
+            }
+        }
+        if self.self_check(ciphertexts, &plaintexts) { Ok(plaintexts) } else { Err(Error::Decryption) }
+    }
+
+    /// `a q + b p` modulo `n`, for shares `a` below `p` and `b` below `q`.
+    fn join(&self, a: &[u64], b: &[u64]) -> Vec<u64> {
+        let n = self.encryption_key().modulus();
+        let a = Secret(nat::mul(&nat::from_limbs(a), &self.p.other.0));
+        let b = Secret(nat::mul(&nat::from_limbs(b), &self.q.other.0));
+        let sum = Secret(nat::add(&a.0, &b.0));
+        nat::subtract_once(&nat::limbs(&sum.0, n.limbs() + 1), &nat::limbs(n.nat(), n.limbs() + 1))
+    }
+
+    /// Checks `prod c_i^rho_i = Enc(sum rho_i m_i)` for coefficients that depend on all of it and on the
+    /// key: a wrong plaintext passes with probability about 2^-128. The right-hand side is never
+    /// decrypted; what is tested is that the quotient is an encryption of zero, which involves none of
+    /// the constants that turned logarithms into plaintexts.
+    fn self_check(&self, ciphertexts: &[Ciphertext], plaintexts: &[Plaintext]) -> bool {
+        let key = self.encryption_key();
+        let n = key.modulus();
+        let mut hash = Sha256::new();
+        hash.update(b"dphe/paillier/self-check/v1");
+        hash.update(Zeroizing::new(nat::to_be_bytes(self.p.prime(), key.modulus_bytes())));
+        for (c, m) in ciphertexts.iter().zip(plaintexts) {
+            c.digits().iter().chain(m.residue()).for_each(|word| hash.update(word.to_be_bytes()));
+        }
+        let mut rng: chacha20::ChaCha20Rng = rand_core::SeedableRng::from_seed(hash.finalize().into());
+        let coefficients: Vec<u128> = ciphertexts
+            .iter()
+            .map(|_| {
+                let (high, low) = (rand_core::Rng::next_u64(&mut rng), rand_core::Rng::next_u64(&mut rng));
+                u128::from(high) << 64 | u128::from(low)
+            })
+            .collect();
+        let bases: Vec<&[u64]> = ciphertexts.iter().map(Ciphertext::digits).collect();
+        let product = multi_pow_vartime(n, &bases, &coefficients);
+
+        let mut total = Secret(nat::small(0));
+        for (rho, m) in coefficients.iter().zip(plaintexts) {
+            let rho = nat::from_limbs(&[*rho as u64, (*rho >> 64) as u64]);
+            total.0 = nat::add(&total.0, &Secret(nat::mul(&rho, &nat::from_limbs(m.residue()))).0);
+            // grows by a limb a term otherwise
+            total.0 = nat::rem(&total.0, n.nat());
+        }
+        let minus = Plaintext::from_residue(key, nat::limbs(&Secret(nat::sub(n.nat(), &total.0)).0, n.limbs()));
+        let product = Ciphertext::from_digits(key, product.to_vec().into());
+        let Ok(zero) = key.add_plain(&[product], &[minus], Threads::ONE) else { return false };
+        let mut scratch = n.scratch();
+        zero.iter().all(|zero| {
+            self.p.encrypts_zero(n, zero.digits(), &mut scratch)
+                & self.q.encrypts_zero(n, zero.digits(), &mut scratch)
+        })
+    }
+}

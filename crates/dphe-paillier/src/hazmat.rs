@@ -1,0 +1,59 @@
+//! Sharp edges, behind the feature `hazmat`: short keys for reproducing the paper and for tests, chosen
+//! factors, chosen randomness. Nothing here is for data that matters.
+
+use crate::arith::modulus::Ring;
+use crate::arith::nat::{self, Secret};
+use crate::arith::pow::{self, Exponent};
+use crate::{Ciphertext, DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, Plaintext, Threads};
+
+/// A key length below 2048 bits: 1024 as in the paper, or less for fast tests.
+///
+/// # Errors
+/// [`Error::KeySize`] unless it is a multiple of 128 from 128 on, or a supported length.
+pub fn insecure_key_bits(bits: u32) -> Result<KeyBits, Error> {
+    KeyBits::insecure(bits)
+}
+
+/// A public key of any length that [`insecure_key_bits`] allows.
+///
+/// # Errors
+/// As [`EncryptionKey::from_modulus`].
+pub fn encryption_key(n: &[u8], mode: NoiseMode) -> Result<EncryptionKey, Error> {
+    let n = nat::from_be_bytes(n);
+    EncryptionKey::checked(&n, KeyBits::insecure(n.bits_vartime())?, mode)
+}
+
+/// The secret key with these factors, big-endian. They should be safe primes; that is not checked.
+///
+/// # Errors
+/// [`Error::KeyFactors`] if they are equal, even, of different lengths, or do not make a modulus of an
+/// allowed length.
+pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionKey, Error> {
+    let (p, q) = (Secret(nat::from_be_bytes(p)), Secret(nat::from_be_bytes(q)));
+    let odd = |x: &Secret| nat::rem_small(&x.0, 2) == 1;
+    if p.0.bits() != q.0.bits() || !odd(&p) || !odd(&q) {
+        return Err(Error::KeyFactors);
+    }
+    let bits = KeyBits::insecure(nat::mul(&p.0, &q.0).bits())?;
+    DecryptionKey::from_factors(p, q, bits, mode)
+}
+
+/// Textbook encryption `(1 + m n) r^n` with the caller's `r` (big-endian), a unit below `n`. Whoever
+/// uses an `r` twice gives the difference of the plaintexts away.
+///
+/// # Errors
+/// [`Error::CiphertextUnit`] if `r` is not a unit, [`Error::KeyMismatch`] for a foreign plaintext.
+pub fn encrypt_with_nonce(key: &EncryptionKey, m: &Plaintext, r: &[u8]) -> Result<Ciphertext, Error> {
+    let n = key.modulus();
+    let r = nat::rem(&nat::from_be_bytes(r), n.nat());
+    nat::invert_vartime(&r, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;
+    let mut scratch = n.scratch();
+    let mut base = n.pairs();
+    let digits = n.broadcast(&n.pair_digits(&r));
+    n.mul_pair(&mut base, &digits, &n.broadcast(n.r_squared()), &mut scratch);
+    let exponent = Exponent::new(n.nat(), n.bits());
+    let mut power = pow::pow(n, Ring::ModNSquared, &base, &exponent, &mut scratch);
+    let noise = key.take_apart(&mut power, 1, &mut scratch);
+    let mut all = key.add_plain(&noise, core::slice::from_ref(m), Threads::ONE)?;
+    all.pop().ok_or(Error::KeyMismatch)
+}

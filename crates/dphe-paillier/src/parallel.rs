@@ -1,0 +1,54 @@
+//! Threads: how many a call may use, and the one way they are used.
+
+use core::num::NonZeroUsize;
+
+/// How many threads a call may use. Results never depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads(NonZeroUsize);
+
+impl Threads {
+    /// The calling thread only.
+    pub const ONE: Self = Self(NonZeroUsize::MIN);
+
+    /// `count` threads, at least one.
+    pub fn new(count: usize) -> Self {
+        Self(NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// As many as the machine runs at once.
+    pub fn all() -> Self {
+        Self(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// The number.
+    pub fn get(self) -> usize {
+        self.0.get()
+    }
+
+    /// Splits `0..count` into one range a thread, cut at multiples of `grain`, and joins what `work`
+    /// makes of them, in order.
+    pub(crate) fn map<R: Send>(
+        self,
+        count: usize,
+        grain: usize,
+        work: impl Fn(core::ops::Range<usize>) -> Vec<R> + Sync,
+    ) -> Vec<R> {
+        let share = count.div_ceil(self.get()).next_multiple_of(grain.max(1)).max(1);
+        if share >= count {
+            return work(0..count);
+        }
+        let parts: Vec<_> = (0..count).step_by(share).map(|start| start..count.min(start + share)).collect();
+        std::thread::scope(|scope| {
+            let work = &work;
+            let handles: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
+            let mut all = Vec::with_capacity(count);
+            for handle in handles {
+                match handle.join() {
+                    Ok(part) => all.extend(part),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            all
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! What can be encrypted: signed integers.
+
+use core::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::arith::nat::{self, Nat};
+use crate::{EncryptionKey, Error};
+
+/// A signed integer `m` with `|m| < n/2`, for one key: in range by construction.
+///
+/// It may be somebody's secret: it is wiped when dropped and prints nothing.
+#[derive(Clone)]
+pub struct Plaintext {
+    /// `m` modulo `n`, as many limbs as `n` has.
+    residue: Zeroizing<Vec<u64>>,
+    key: EncryptionKey,
+}
+
+impl Plaintext {
+    /// The plaintext `m`.
+    ///
+    /// # Errors
+    /// [`Error::PlaintextRange`] if it is not below half the modulus, which no key of a supported size
+    /// is small enough for.
+    pub fn new(key: &EncryptionKey, m: i128) -> Result<Self, Error> {
+        Self::from_sign_and_magnitude(key, m < 0, &m.unsigned_abs().to_be_bytes())
+    }
+
+    /// The plaintext with this sign and this magnitude (big-endian).
+    ///
+    /// # Errors
+    /// [`Error::PlaintextRange`] if the magnitude is not below half the modulus.
+    pub fn from_sign_and_magnitude(
+        key: &EncryptionKey,
+        negative: bool,
+        magnitude: &[u8],
+    ) -> Result<Self, Error> {
+        let magnitude = Zeroizing::new(nat::from_be_bytes(magnitude));
+        Self::from_nat(key, negative, &magnitude)
+    }
+
+    pub(crate) fn from_nat(key: &EncryptionKey, negative: bool, magnitude: &Nat) -> Result<Self, Error> {
+        let n = key.modulus().nat();
+        if nat::cmp_vartime(magnitude, &n.shr(1)).is_gt() {
+            return Err(Error::PlaintextRange);
+        }
+        let count = key.modulus().limbs();
+        let zero = nat::is_zero_vartime(magnitude);
+        let residue = if negative && !zero {
+            nat::limbs(&Zeroizing::new(nat::sub(n, magnitude)), count)
+        } else {
+            nat::limbs(magnitude, count)
+        };
+        Ok(Self { residue: Zeroizing::new(residue), key: key.clone() })
+    }
+
+    /// The plaintext that is this residue modulo `n`, which must be below `n`.
+    pub(crate) fn from_residue(key: &EncryptionKey, residue: Vec<u64>) -> Self {
+        Self { residue: Zeroizing::new(residue), key: key.clone() }
+    }
+
+    pub(crate) fn residue(&self) -> &[u64] {
+        &self.residue
+    }
+
+    pub(crate) fn key(&self) -> &EncryptionKey {
+        &self.key
+    }
+
+    /// Sign and magnitude, as limbs.
+    pub(crate) fn sign_and_limbs(&self) -> (bool, Zeroizing<Vec<u64>>) {
+        let n = self.key.modulus().nat();
+        let residue = Zeroizing::new(nat::from_limbs(&self.residue));
+        let negative = nat::cmp_vartime(&residue, &n.shr(1)).is_gt();
+        let magnitude = if negative { Zeroizing::new(nat::sub(n, &residue)) } else { residue };
+        (negative, Zeroizing::new(nat::limbs(&magnitude, self.residue.len())))
+    }
+
+    /// Whether `m < 0`, and `|m|` in big-endian bytes of the modulus' length.
+    pub fn sign_and_magnitude(&self) -> (bool, Zeroizing<Vec<u8>>) {
+        let (negative, limbs) = self.sign_and_limbs();
+        let magnitude = Zeroizing::new(nat::from_limbs(&limbs));
+        (negative, Zeroizing::new(nat::to_be_bytes(&magnitude, self.key.modulus_bytes())))
+    }
+
+    /// The value, if it fits.
+    pub fn to_i128(&self) -> Option<i128> {
+        let (negative, limbs) = self.sign_and_limbs();
+        if limbs.iter().skip(2).any(|&limb| limb != 0) {
+            return None;
+        }
+        let magnitude = u128::from(limbs.first().copied().unwrap_or(0))
+            | u128::from(limbs.get(1).copied().unwrap_or(0)) << 64;
+        if negative { 0i128.checked_sub_unsigned(magnitude) } else { magnitude.try_into().ok() }
+    }
+
+    /// The value, if it fits.
+    pub fn to_i64(&self) -> Option<i64> {
+        self.to_i128()?.try_into().ok()
+    }
+}
+
+impl PartialEq for Plaintext {
+    fn eq(&self, other: &Self) -> bool {
+        // no early exit: the values may be secret
+        let differences = self.residue.iter().zip(other.residue.iter()).fold(0, |d, (a, b)| d | (a ^ b));
+        self.key == other.key && core::hint::black_box(differences) == 0
+    }
+}
+
+impl Eq for Plaintext {}
+
+impl fmt::Debug for Plaintext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plaintext(<redacted>)")
+    }
+}

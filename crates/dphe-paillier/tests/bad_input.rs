@@ -1,0 +1,218 @@
+//! What comes from outside and is wrong: each gets its error, nothing panics, nothing is lost.
+
+use std::sync::LazyLock;
+
+use dphe_paillier::{
+    DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, PassphraseCost, Plaintext, SlotLayout, Threads,
+    hazmat,
+};
+use num_bigint::BigUint;
+use rand_core::SeedableRng;
+
+fn rng(seed: u64) -> chacha20::ChaCha20Rng {
+    chacha20::ChaCha20Rng::seed_from_u64(seed)
+}
+
+fn generate(seed: u64) -> DecryptionKey {
+    let bits = hazmat::insecure_key_bits(512).unwrap();
+    DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng(seed), Threads::new(2)).unwrap()
+}
+
+static KEY: LazyLock<DecryptionKey> = LazyLock::new(|| generate(1));
+static OTHER: LazyLock<DecryptionKey> = LazyLock::new(|| generate(2));
+
+fn modulus() -> BigUint {
+    BigUint::from_bytes_be(&KEY.encryption_key().modulus_be_bytes())
+}
+
+/// A modulus of 2048 bits with no small factor, from a search upwards.
+fn without_small_factors(start: BigUint, ok: impl Fn(&BigUint) -> bool) -> BigUint {
+    (0u32..).map(|i| &start + 2 * i).find(|n| (3u32..2000).all(|q| n % q != BigUint::ZERO) && ok(n)).unwrap()
+}
+
+#[test]
+fn bad_moduli_are_named() {
+    let key = |n: &BigUint| EncryptionKey::from_modulus(&n.to_bytes_be(), NoiseMode::Secure).map(|_| ());
+    let one = BigUint::from(1u8);
+    let top = &one << 2047u32;
+    assert_eq!(key(&BigUint::ZERO), Err(Error::KeySize { bits: 0 }));
+    assert_eq!(key(&(&one << 1023u32)), Err(Error::KeySize { bits: 1024 }));
+    assert_eq!(key(&(&top - 1u8)), Err(Error::KeySize { bits: 2047 }));
+    assert_eq!(key(&(&one << 2048u32)), Err(Error::KeySize { bits: 2049 }));
+    assert_eq!(key(&top), Err(Error::KeyEven));
+    let n = &top + 1u8;
+    let small = (3u32..).find(|q| &n % q == BigUint::ZERO && (2..*q).all(|d| q % d != 0)).unwrap();
+    assert_eq!(key(&n), Err(Error::KeySmallFactor { factor: small }));
+    // the largest prime that trial division must find
+    let n = (&top / 1_048_573u32 + 1u8) | &one;
+    let n = (0u32..).map(|i| (&n + 2 * i) * 1_048_573u32).find(|n| (2u32..2000).all(|q| n % q != BigUint::ZERO));
+    assert!(matches!(key(&n.unwrap()), Err(Error::KeySmallFactor { .. })));
+    // 2^2048 - 1942289 is the largest prime below 2^2048
+    let prime = (&one << 2048u32) - 1_942_289u32;
+    assert_eq!(key(&prime), Err(Error::KeyPrime));
+    // p^2, p^4
+    let root = without_small_factors((&one << 1023u32) + (&one << 1022u32) + 1u8, |_| true);
+    let square = &root * &root;
+    match key(&square) {
+        Err(Error::KeyPerfectPower | Error::KeySmallFactor { .. }) => {}
+        other => panic!("a square was answered {other:?}"),
+    }
+    let p = BigUint::from_bytes_be(&safe_prime_1024());
+    assert_eq!(key(&(&p * &p)), Err(Error::KeyPerfectPower));
+}
+
+/// A 1024-bit prime with its two top bits set: 2^1024 - 105 is the largest prime below 2^1024.
+fn safe_prime_1024() -> Vec<u8> {
+    ((BigUint::from(1u8) << 1024u32) - 105u32).to_bytes_be()
+}
+
+#[test]
+fn bad_factors_are_refused() {
+    let p = safe_prime_1024();
+    let make = |p: &[u8], q: &[u8]| hazmat::decryption_key(p, q, NoiseMode::Secure).map(|_| ());
+    assert_eq!(make(&p, &p), Err(Error::KeyFactors));
+    assert_eq!(make(&p, &[3]), Err(Error::KeyFactors));
+    assert_eq!(make(&[], &[]), Err(Error::KeyFactors));
+    assert_eq!(make(&p, &((BigUint::from(1u8) << 1023u32)).to_bytes_be()), Err(Error::KeyFactors));
+    assert!(matches!(KeyBits::new(1024), Err(Error::KeySize { bits: 1024 })));
+    assert!(matches!(hazmat::insecure_key_bits(1000), Err(Error::KeySize { bits: 1000 })));
+}
+
+#[test]
+fn bad_ciphertexts_are_named() {
+    let key = KEY.encryption_key();
+    let n = modulus();
+    let n_squared = &n * &n;
+    let good = &BigUint::from(2u8);
+    let read = |integers: &[&BigUint]| {
+        let bytes: Vec<Vec<u8>> = integers.iter().map(|i| i.to_bytes_be()).collect();
+        key.from_integers(&bytes.iter().map(|b| &b[..]).collect::<Vec<_>>(), Threads::ONE).map(|_| ())
+    };
+    assert_eq!(read(&[good]), Ok(()));
+    assert_eq!(read(&[good, &BigUint::ZERO]), Err(Error::CiphertextRange { index: 1 }));
+    assert_eq!(read(&[&n_squared]), Err(Error::CiphertextRange { index: 0 }));
+    assert_eq!(read(&[good, good, &(&n_squared + 2u8)]), Err(Error::CiphertextRange { index: 2 }));
+    assert_eq!(read(&[&(&n_squared << 64u32)]), Err(Error::CiphertextRange { index: 0 }));
+    assert_eq!(read(&[good, &n]), Err(Error::CiphertextUnit { index: 1 }));
+    assert_eq!(read(&[&(&n * 77u32)]), Err(Error::CiphertextUnit { index: 0 }));
+    assert_eq!(read(&[&(&n_squared - &n)]), Err(Error::CiphertextUnit { index: 0 }));
+
+    // multiples of a factor: build a key whose factors are known
+    let secret = generate(3);
+    let bytes = secret.seal(b"x", PassphraseCost::TEST, &mut rng(1)).unwrap();
+    drop(DecryptionKey::open(&bytes, b"x").unwrap());
+    let (p, q) = (BigUint::from((1u64 << 61) - 1), BigUint::from((1u64 << 62) - 57));
+    let (p, q) = (&p * 8u8 + 7u8, &q * 4u8 + 3u8);
+    let _ = (p, q);
+
+    let width = key.ciphertext_bytes();
+    let decode = |bytes: &[u8]| key.decode(bytes, Threads::ONE).map(|all| all.len());
+    assert_eq!(decode(&[]), Ok(0));
+    assert_eq!(decode(&[1]), Err(Error::CiphertextLength { expected: width, found: 1 }));
+    assert_eq!(decode(&vec![1; width + 1]), Err(Error::CiphertextLength { expected: width, found: width + 1 }));
+    assert_eq!(decode(&vec![0; width]), Err(Error::CiphertextRange { index: 0 }));
+    assert_eq!(decode(&vec![255; width]), Err(Error::CiphertextRange { index: 0 }));
+    // a lower half of n is not canonical, though the number is below n^2
+    let mut bytes = vec![0; width];
+    bytes[width / 2..].copy_from_slice(&n.to_bytes_be());
+    assert_eq!(decode(&bytes), Err(Error::CiphertextRange { index: 0 }));
+    // 0 + 1 n is a multiple of n
+    let mut bytes = vec![0; width];
+    bytes[width / 2 - 1] = 1;
+    assert_eq!(decode(&bytes), Err(Error::CiphertextUnit { index: 0 }));
+}
+
+#[test]
+fn multiples_of_a_factor_are_not_units() {
+    // 127-bit and 127-bit primes make a key whose factors the test knows
+    let p = (BigUint::from(1u8) << 128u32) - 159u32;
+    let q = (BigUint::from(1u8) << 128u32) - 173u32;
+    let secret = hazmat::decryption_key(&p.to_bytes_be(), &q.to_bytes_be(), NoiseMode::Secure).unwrap();
+    let key = secret.encryption_key();
+    for factor in [&p, &q] {
+        let bad = (factor * 12_345u32).to_bytes_be();
+        let read = key.from_integers(&[&[2], &bad], Threads::ONE);
+        assert_eq!(read.unwrap_err(), Error::CiphertextUnit { index: 1 });
+        // the same from the wire
+        let mut bytes = vec![0; key.ciphertext_bytes()];
+        let end = bytes.len();
+        bytes[end - bad.len()..].copy_from_slice(&bad);
+        assert_eq!(key.decode(&bytes, Threads::ONE).unwrap_err(), Error::CiphertextUnit { index: 0 });
+    }
+}
+
+#[test]
+fn foreign_keys_do_not_mix() {
+    let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
+    let m = Plaintext::new(other, 1).unwrap();
+    let x = other.encrypt(&m, &mut rng(1)).unwrap();
+    assert_eq!(key.encrypt(&m, &mut rng(1)).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(KEY.decrypt(&x).unwrap_err(), Error::KeyMismatch);
+    let own = key.encrypt(&Plaintext::new(key, 1).unwrap(), &mut rng(1)).unwrap();
+    assert_eq!(key.add(&[own.clone()], &[x.clone()], Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(key.encode(&[x.clone()], Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    let foreign = other.blindings(1, &mut rng(2), Threads::ONE);
+    let m = Plaintext::new(key, 1).unwrap();
+    assert_eq!(key.encrypt_with(&[m], foreign, Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(key.add(&[own], &[], Threads::ONE).unwrap_err(), Error::Length { expected: 1, found: 0 });
+}
+
+#[test]
+fn slots_say_what_does_not_fit() {
+    let key = KEY.encryption_key();
+    let layout = SlotLayout::new(key, 8, 4).unwrap();
+    assert_eq!((layout.slot_bits(), layout.slots(), layout.bound()), (10, 51, 128));
+    assert_eq!(layout.pack(key, &[127, -127, 128]).unwrap_err(), Error::SlotOverflow { index: 2, bound: 128 });
+    assert_eq!(layout.pack(key, &[-128]).unwrap_err(), Error::SlotOverflow { index: 0, bound: 128 });
+    assert_eq!(layout.pack(key, &[i64::MIN]).unwrap_err(), Error::SlotOverflow { index: 0, bound: 128 });
+    for (bits, terms) in [(0, 1), (1, 1), (8, 0), (64, 2), (60, 32), (u32::MAX, u64::MAX)] {
+        assert!(matches!(SlotLayout::new(key, bits, terms), Err(Error::SlotLayout { .. })), "{bits} {terms}");
+    }
+    let widest = SlotLayout::new(key, 64, 1).unwrap();
+    let extremes = [i64::MAX - 1, -(i64::MAX - 1), 0, -1, 1, -(i64::MAX - 1), i64::MAX - 1];
+    let packed = widest.pack(key, &extremes).unwrap();
+    assert_eq!(widest.unpack(&packed, extremes.len()).unwrap(), extremes);
+    // something above the slots
+    let huge = Plaintext::from_sign_and_magnitude(key, false, &(modulus() >> 1u32).to_bytes_be()).unwrap();
+    assert_eq!(layout.unpack(&[huge], 51).unwrap_err(), Error::SlotResidue);
+    assert_eq!(layout.unpack(&[], 1).unwrap_err(), Error::Length { expected: 1, found: 0 });
+}
+
+#[test]
+fn sealed_keys_open_only_whole_and_with_the_passphrase() {
+    let sealed = KEY.seal(b"correct horse", PassphraseCost::TEST, &mut rng(4)).unwrap();
+    let opened = DecryptionKey::open(&sealed, b"correct horse").unwrap();
+    let key = opened.encryption_key();
+    assert_eq!(key, KEY.encryption_key());
+    let x = key.encrypt(&Plaintext::new(key, -5).unwrap(), &mut rng(6)).unwrap();
+    assert_eq!(opened.decrypt(&x).unwrap().to_i64(), Some(-5));
+
+    assert_eq!(DecryptionKey::open(&sealed, b"wrong horse").unwrap_err(), Error::KeySealed);
+    for length in 0..sealed.len() {
+        assert!(DecryptionKey::open(&sealed[..length], b"correct horse").is_err(), "cut to {length}");
+    }
+    let longer: Vec<u8> = sealed.iter().copied().chain([0]).collect();
+    assert!(DecryptionKey::open(&longer, b"correct horse").is_err());
+    for bit in 0..8 * sealed.len() {
+        let mut flipped = sealed.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(DecryptionKey::open(&flipped, b"correct horse").is_err(), "bit {bit}");
+    }
+    // no factor is in the file
+    let public = KEY.encryption_key().to_bytes();
+    assert!(matches!(DecryptionKey::open(&public, b""), Err(Error::KeyFormat { reason: "it is a public key" })));
+    assert!(matches!(EncryptionKey::from_bytes(&sealed), Err(Error::KeyFormat { reason: "it is a secret key" })));
+    assert_eq!(EncryptionKey::from_bytes(&public).unwrap(), *KEY.encryption_key());
+    for length in 0..public.len() {
+        assert!(EncryptionKey::from_bytes(&public[..length]).is_err());
+    }
+}
+
+#[test]
+fn secrets_print_nothing() {
+    let key = KEY.encryption_key();
+    let m = Plaintext::new(key, 123_456_789).unwrap();
+    let blinding = key.blindings(1, &mut rng(1), Threads::ONE);
+    let shown = format!("{:?} {:?} {:?} {:?}", *KEY, m, blinding, key);
+    assert!(shown.contains("<redacted>") && !shown.contains("123456789"), "{shown}");
+}

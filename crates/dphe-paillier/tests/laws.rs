@@ -1,0 +1,185 @@
+//! What must hold for all values: encryption, addition, packing and encoding undo each other. Short keys,
+//! for speed only.
+
+use std::sync::LazyLock;
+
+use dphe_paillier::{
+    BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, Error, NoiseMode, Plaintext, SlotLayout, Threads,
+    hazmat,
+};
+use proptest::prelude::*;
+use rand_core::SeedableRng;
+
+type Rng = chacha20::ChaCha20Rng;
+
+fn rng(seed: u64) -> Rng {
+    Rng::seed_from_u64(seed)
+}
+
+fn generate(bits: u32, mode: NoiseMode) -> DecryptionKey {
+    let bits = hazmat::insecure_key_bits(bits).unwrap();
+    DecryptionKey::generate(bits, mode, &mut rng(u64::from(bits.get())), Threads::new(2)).unwrap()
+}
+
+static KEY: LazyLock<DecryptionKey> = LazyLock::new(|| generate(512, NoiseMode::Secure));
+static FAST: LazyLock<DecryptionKey> = LazyLock::new(|| generate(640, NoiseMode::Fast));
+
+fn plaintexts(key: &EncryptionKey, values: &[i128]) -> Vec<Plaintext> {
+    values.iter().map(|&m| Plaintext::new(key, m).unwrap()).collect()
+}
+
+fn encrypt(key: &EncryptionKey, values: &[i128], seed: u64) -> Vec<Ciphertext> {
+    key.encrypt_all(&plaintexts(key, values), &mut rng(seed), Threads::ONE).unwrap()
+}
+
+fn decrypt(secret: &DecryptionKey, ciphertexts: &[Ciphertext]) -> Vec<i128> {
+    let all = secret.decrypt_all(ciphertexts, Threads::ONE).unwrap();
+    all.iter().map(|m| m.to_i128().unwrap()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn decryption_undoes_encryption(values in prop::collection::vec(any::<i128>(), 1..20), seed: u64) {
+        for secret in [&*KEY, &*FAST] {
+            let ciphertexts = encrypt(secret.encryption_key(), &values, seed);
+            prop_assert_eq!(&decrypt(secret, &ciphertexts), &values);
+        }
+    }
+
+    #[test]
+    fn sums_of_ciphertexts_are_sums(
+        values in prop::collection::vec((any::<i64>(), any::<i64>(), -1000i64..1000), 1..20),
+        seed: u64,
+    ) {
+        let key = KEY.encryption_key();
+        let (a, b): (Vec<i128>, Vec<i128>) = values.iter().map(|v| (i128::from(v.0), i128::from(v.1))).unzip();
+        let scalars: Vec<i64> = values.iter().map(|v| v.2).collect();
+        let (x, y) = (encrypt(key, &a, seed), encrypt(key, &b, !seed));
+        let sums: Vec<i128> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        prop_assert_eq!(&decrypt(&KEY, &key.add(&x, &y, Threads::new(2)).unwrap()), &sums);
+        prop_assert_eq!(&decrypt(&KEY, &[&x[0] + &y[0]]), &sums[..1]);
+        prop_assert_eq!(&decrypt(&KEY, &key.add_plain(&x, &plaintexts(key, &b), Threads::ONE).unwrap()), &sums);
+        let total = key.sum(&x, Threads::new(2)).unwrap();
+        prop_assert_eq!(decrypt(&KEY, &[total]), vec![a.iter().sum::<i128>()]);
+        let products: Vec<i128> = a.iter().zip(&scalars).map(|(a, &k)| a * i128::from(k)).collect();
+        prop_assert_eq!(&decrypt(&KEY, &key.mul_small_vartime(&x, &scalars, Threads::ONE).unwrap()), &products);
+    }
+
+    #[test]
+    fn bytes_and_integers_give_the_ciphertext_back(values in prop::collection::vec(any::<i64>(), 0..10), seed: u64) {
+        let key = KEY.encryption_key();
+        let values: Vec<i128> = values.into_iter().map(i128::from).collect();
+        let x = encrypt(key, &values, seed);
+        let bytes = key.encode(&x, Threads::ONE).unwrap();
+        prop_assert_eq!(bytes.len(), x.len() * key.ciphertext_bytes());
+        prop_assert_eq!(&key.decode(&bytes, Threads::new(2)).unwrap(), &x);
+        let integers = key.to_integers(&x, Threads::ONE).unwrap();
+        let integers: Vec<&[u8]> = integers.iter().map(|i| &i[..]).collect();
+        prop_assert_eq!(&key.from_integers(&integers, Threads::ONE).unwrap(), &x);
+    }
+
+    #[test]
+    fn packing_commutes_with_addition(
+        values in prop::collection::vec(prop::collection::vec(-32767i64..=32767, 100), 1..8),
+        seed: u64,
+    ) {
+        let key = KEY.encryption_key();
+        let layout = SlotLayout::new(key, 16, values.len() as u64).unwrap();
+        let mut sum: Option<Vec<Ciphertext>> = None;
+        for (i, values) in values.iter().enumerate() {
+            let packed = layout.pack(key, values).unwrap();
+            prop_assert_eq!(&layout.unpack(&packed, 100).unwrap(), values);
+            let x = key.encrypt_all(&packed, &mut rng(seed ^ i as u64), Threads::ONE).unwrap();
+            sum = Some(match sum {
+                None => x,
+                Some(sum) => key.add(&sum, &x, Threads::ONE).unwrap(),
+            });
+        }
+        let opened = KEY.decrypt_all(&sum.unwrap(), Threads::ONE).unwrap();
+        let expected: Vec<i64> = (0..100).map(|i| values.iter().map(|v| v[i]).sum()).collect();
+        prop_assert_eq!(layout.unpack(&opened, 100).unwrap(), expected);
+    }
+
+    #[test]
+    fn horner_packing_is_packing(values in prop::collection::vec(-32767i64..=32767, 1..60), seed: u64) {
+        let key = KEY.encryption_key();
+        let layout = SlotLayout::new(key, 16, 4).unwrap();
+        let x = encrypt(key, &values.iter().map(|&v| i128::from(v)).collect::<Vec<_>>(), seed);
+        let columns: Vec<&[Ciphertext]> = x.chunks(layout.slots()).collect();
+        let packed = key.pack(&columns, layout.slot_bits(), Threads::new(2)).unwrap();
+        let opened = KEY.decrypt_all(&packed, Threads::ONE).unwrap();
+        prop_assert_eq!(layout.unpack(&opened, values.len()).unwrap(), values);
+    }
+}
+
+#[test]
+fn the_ends_of_the_range_survive() {
+    let key = KEY.encryption_key();
+    let n = num_bigint::BigUint::from_bytes_be(&key.modulus_be_bytes());
+    let half = (&n >> 1u32).to_bytes_be();
+    let over = ((&n >> 1u32) + 1u32).to_bytes_be();
+    for negative in [false, true] {
+        let end = Plaintext::from_sign_and_magnitude(key, negative, &half).unwrap();
+        let x = key.encrypt(&end, &mut rng(1)).unwrap();
+        let back = KEY.decrypt(&x).unwrap();
+        assert_eq!(back, end);
+        assert_eq!(back.sign_and_magnitude().0, negative);
+        assert_eq!(Plaintext::from_sign_and_magnitude(key, negative, &over).unwrap_err(), Error::PlaintextRange);
+        assert_eq!(Plaintext::from_sign_and_magnitude(key, negative, &[255; 1000]).unwrap_err(), Error::PlaintextRange);
+    }
+    let zero = Plaintext::from_sign_and_magnitude(key, true, &[]).unwrap();
+    assert_eq!(zero, Plaintext::new(key, 0).unwrap());
+}
+
+#[test]
+fn results_do_not_depend_on_the_threads() {
+    let key = KEY.encryption_key();
+    let values: Vec<i128> = (-40..41).collect();
+    let encrypt = |threads| key.encrypt_all(&plaintexts(key, &values), &mut rng(5), Threads::new(threads)).unwrap();
+    assert_eq!(encrypt(1), encrypt(3));
+    let generate = |threads| {
+        let bits = hazmat::insecure_key_bits(256).unwrap();
+        DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng(9), Threads::new(threads)).unwrap()
+    };
+    assert_eq!(generate(1).encryption_key(), generate(4).encryption_key());
+}
+
+#[test]
+fn blindings_are_used_once_and_the_pool_says_when_it_is_dry() {
+    let key = KEY.encryption_key();
+    let mut pool = BlindingPool::new(key);
+    pool.refill(5, &mut rng(3), Threads::new(2));
+    let ms = plaintexts(key, &[1, 2, 3]);
+    let x = key.encrypt_from_pool(&ms, &mut pool, Threads::ONE).unwrap();
+    assert_eq!(decrypt(&KEY, &x), [1, 2, 3]);
+    let dry = key.encrypt_from_pool(&ms, &mut pool, Threads::ONE).unwrap_err();
+    assert_eq!(dry, Error::PoolEmpty { wanted: 3, available: 2 });
+    assert_eq!(pool.len(), 2, "a failed call takes nothing");
+}
+
+#[test]
+fn rerandomised_ciphertexts_differ_and_decrypt_alike() {
+    let key = KEY.encryption_key();
+    let old = encrypt(key, &[7, -7, 0], 4);
+    let mut new = old.clone();
+    key.rerandomize(&mut new, &mut rng(8), Threads::ONE).unwrap();
+    assert!(old.iter().zip(&new).all(|(a, b)| a != b));
+    assert_eq!(decrypt(&KEY, &new), [7, -7, 0]);
+}
+
+#[test]
+fn textbook_ciphertexts_decrypt_too() {
+    let key = KEY.encryption_key();
+    let m = Plaintext::new(key, -12_345).unwrap();
+    let x = hazmat::encrypt_with_nonce(key, &m, &[3, 141, 59]).unwrap();
+    assert_eq!(KEY.decrypt(&x).unwrap().to_i64(), Some(-12_345));
+    // (1 + m n) r^n mod n^2, by the book
+    let n = num_bigint::BigUint::from_bytes_be(&key.modulus_be_bytes());
+    let n_squared = &n * &n;
+    let r = num_bigint::BigUint::from_bytes_be(&[3, 141, 59]);
+    let expected = (1u32 + (&n - 12_345u32) * &n) * r.modpow(&n, &n_squared) % &n_squared;
+    let integer = key.to_integers(&[x], Threads::ONE).unwrap();
+    assert_eq!(num_bigint::BigUint::from_bytes_be(&integer[0]), expected);
+}
