@@ -1,1 +1,21 @@
-fn main(){}
+//! The program `dphe`: parse, run, map an error to two lines and an exit code.
+
+mod cli;
+mod key_file;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            if let Some(hint) = error.hint() {
+                eprintln!("try: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -17,6 +17,7 @@
 pub(crate) mod backend;
 pub(crate) mod fixed_base;
 pub(crate) mod lanes;
+pub(crate) mod measure;
 pub(crate) mod modulus;
 pub(crate) mod multi_pow;
 pub(crate) mod nat;

@@ -16,6 +16,7 @@ mod seal;
 pub mod hazmat;
 
 pub use arith::backend::{BACKEND_VARIABLE, Backend};
+pub use arith::measure::{KernelRate, kernel_rate};
 pub use arith::prime::Progress;
 pub use blinding::{Blinding, BlindingPool};
 pub use ciphertext::Ciphertext;

@@ -235,3 +235,22 @@ fn transpose(r: [__m256i; LANES]) -> [__m256i; LANES] {
         _mm256_permute2x128_si256::<0x31>(a1, a3),
     ]
 }
+
+/// Independent chains of [`peak`].
+pub(super) const PEAK_CHAINS: u32 = 12;
+
+/// Multiplications with additions at full speed, for measuring.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn peak(rounds: u32) {
+    let mut acc = [_mm256_set1_epi64x(3); PEAK_CHAINS as usize];
+    let b = core::hint::black_box(_mm256_set1_epi64x(7));
+    for _ in 0..rounds {
+        for acc in &mut acc {
+            *acc = _mm256_add_epi64(*acc, _mm256_mul_epu32(*acc, b));
+        }
+    }
+    core::hint::black_box(acc);
+}

@@ -242,3 +242,22 @@ fn transpose(r: [__m512i; LANES]) -> [__m512i; LANES] {
         odd(c2, c3),
     ]
 }
+
+/// Independent chains of [`peak`]: twice the latency of four cycles on two ports.
+pub(super) const PEAK_CHAINS: u32 = 16;
+
+/// Multiply-adds at full speed, for measuring.
+///
+/// # Safety
+/// The CPU has the instructions.
+#[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
+pub(super) unsafe fn peak(rounds: u32) {
+    let mut acc = [_mm512_set1_epi64(3); PEAK_CHAINS as usize];
+    let b = core::hint::black_box(_mm512_set1_epi64(7));
+    for _ in 0..rounds {
+        for acc in &mut acc {
+            *acc = _mm512_madd52lo_epu64(*acc, *acc, b);
+        }
+    }
+    core::hint::black_box(acc);
+}

@@ -175,3 +175,166 @@ fn kernels_agree_with_the_reference_on_random_operands() {
         }
     }
 }
+
+/// A number whose digits are each zero, all ones, one, top bit only, or random: carries run far.
+fn patterned(bits: u32, random: &mut Random) -> BigUint {
+    let limbs: Vec<u32> = (0..bits.div_ceil(32))
+        .map(|_| match random.next() % 6 {
+            0 => 0,
+            1 | 2 => u32::MAX,
+            3 => 1,
+            4 => 1 << 31,
+            _ => random.next() as u32,
+        })
+        .collect();
+    BigUint::new(limbs) >> (bits.div_ceil(32) * 32 - bits)
+}
+
+/// Products of many operands, all back ends against the reference: a million in an everyday run,
+/// `DPHE_KERNEL_CASES` in a long one.
+#[test]
+fn kernels_agree_over_many_cases() {
+    let cases = std::env::var("DPHE_KERNEL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000u64);
+    let mut random = Random(0xfeed_5eed_1234_0001);
+    let backends: Vec<Backend> = backends().collect();
+    let mut done = 0;
+    while done < cases {
+        let bits = [128u32, 192, 260, 333, 512][(random.next() % 5) as usize];
+        let n = patterned(bits, &mut random) | BigUint::from(1u8) | (BigUint::from(1u8) << (bits - 1));
+        let n_squared = &n * &n;
+        let moduli: Vec<Modulus> = backends.iter().map(|&b| Modulus::new(&to_nat(&n), b)).collect();
+        for _ in 0..64 {
+            let operands: Vec<(BigUint, BigUint)> = (0..8)
+                .map(|_| {
+                    let mut one = || patterned(2 * bits, &mut random) % &n_squared;
+                    (one(), one())
+                })
+                .collect();
+            let expected: Vec<BigUint> = operands.iter().map(|(x, y)| x * y % &n_squared).collect();
+            for modulus in &moduli {
+                done += check_products(modulus, &n, &operands, &expected);
+            }
+        }
+    }
+    println!("{done} products checked on {backends:?}");
+}
+
+/// Checks `x y` and `x^2` for eight pairs of operands; returns how many products that were.
+fn check_products(modulus: &Modulus, n: &BigUint, operands: &[(BigUint, BigUint)], expected: &[BigUint]) -> u64 {
+    let mut scratch = modulus.scratch();
+    let digits = |x: &BigUint| {
+        let (high, low) = (x / n, x % n);
+        let mut pair = modulus.digits_of(&low.to_u64_digits(), modulus.residue_words()).to_vec();
+        pair.extend_from_slice(&modulus.digits_of(&high.to_u64_digits(), modulus.residue_words()));
+        pair
+    };
+    let mut checked = 0;
+    for (operands, expected) in operands.chunks(modulus.lanes()).zip(expected.chunks(modulus.lanes())) {
+        let (xs, ys): (Vec<_>, Vec<_>) = operands.iter().map(|(x, y)| (digits(x), digits(y))).unzip();
+        let (mut x, mut y) = (modulus.pairs(), modulus.pairs());
+        modulus.gather(&mut x, &xs.iter().map(|v| &v[..]).collect::<Vec<_>>(), modulus.one());
+        modulus.gather(&mut y, &ys.iter().map(|v| &v[..]).collect::<Vec<_>>(), modulus.one());
+        let r_squared = modulus.broadcast(modulus.r_squared());
+        let (mut z, mut t) = (modulus.pairs(), modulus.pairs());
+        // (x y / R) R^2 / R = x y
+        modulus.mul_pair(&mut t, &x, &y, &mut scratch);
+        modulus.mul_pair(&mut z, &t, &r_squared, &mut scratch);
+        modulus.canonical_pair(&mut z, &mut scratch);
+        let mut out = vec![vec![0; modulus.pair_words()]; operands.len()];
+        modulus.scatter(&mut out.iter_mut().map(|v| &mut v[..]).collect::<Vec<_>>(), &z);
+        for ((out, expected), (x, y)) in out.iter().zip(expected).zip(operands) {
+            assert_eq!(out, &digits(expected), "{}: {x} * {y} mod {n}^2", modulus.backend());
+        }
+        // a squaring is a multiplication by itself
+        modulus.mul_pair(&mut t, &x, &x, &mut scratch);
+        modulus.square_pair(&mut z, &x, &mut scratch);
+        modulus.canonical_pair(&mut t, &mut scratch);
+        modulus.canonical_pair(&mut z, &mut scratch);
+        assert_eq!(&t[..], &z[..], "{}: squares mod {n}^2", modulus.backend());
+        checked += 2 * operands.len() as u64;
+    }
+    checked
+}
+
+#[test]
+fn every_lane_fetches_its_own_entry() {
+    let n = (BigUint::from(1u8) << 300u32) - 1u8;
+    for backend in backends() {
+        let modulus = Modulus::new(&to_nat(&n), backend);
+        let mut random = Random(99);
+        let base = modulus.pair_digits(&to_nat(&random.below(&(&n * &n))));
+        let table = super::fixed_base::FixedBase::new(&modulus, &base, 64);
+        let exponents: Vec<super::fixed_base::Limbs> = [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
+            .into_iter()
+            .chain((0..300).map(|_| random.next()))
+            .map(|e| zeroize::Zeroizing::new(vec![e]))
+            .collect();
+        let mut results = vec![vec![0; modulus.pair_words()]; exponents.len()];
+        table.pow(&modulus, &exponents, &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
+        for (exponent, result) in exponents.iter().zip(&results) {
+            let mut scratch = modulus.scratch();
+            let group = modulus.broadcast(&base);
+            let mut expected = super::pow::pow_small_vartime(&modulus, &group, &[exponent[0]], &mut scratch);
+            modulus.canonical_pair(&mut expected, &mut scratch);
+            let mut one = vec![0; modulus.pair_words()];
+            modulus.scatter(&mut [&mut one], &expected);
+            assert_eq!(result, &one, "{backend}: exponent {:#x}", exponent[0]);
+        }
+    }
+}
+
+#[test]
+fn products_of_powers_agree_with_powers() {
+    let n = (BigUint::from(1u8) << 256u32) - 189u8;
+    let n_squared = &n * &n;
+    for backend in backends() {
+        let modulus = Modulus::new(&to_nat(&n), backend);
+        let r = BigUint::from(1u8) << (backend.digit_bits() * backend.digits(modulus.bits()) as u32);
+        let mut random = Random(5);
+        for count in [0usize, 1, 3, 17, 300] {
+            let bases: Vec<BigUint> = (0..count).map(|_| random.below(&n_squared)).collect();
+            let exponents: Vec<u128> = (0..count)
+                .map(|i| match i {
+                    0 => u128::MAX,
+                    1 => 0,
+                    _ => u128::from(random.next()) << 64 | u128::from(random.next()),
+                })
+                .collect();
+            // in Montgomery form
+            let digits: Vec<_> = bases.iter().map(|b| modulus.pair_digits(&to_nat(&(b * &r % &n_squared)))).collect();
+            let sources: Vec<&[u64]> = digits.iter().map(|d| &**d).collect();
+            let product = super::multi_pow::multi_pow_vartime(&modulus, &sources, &exponents);
+            let expected = bases
+                .iter()
+                .zip(&exponents)
+                .fold(BigUint::from(1u8), |p, (b, &e)| p * b.modpow(&BigUint::from(e), &n_squared) % &n_squared);
+            let expected = modulus.pair_digits(&to_nat(&(expected * &r % &n_squared)));
+            assert_eq!(&product[..], &expected[..], "{backend}: {count} bases");
+        }
+    }
+}
+
+#[test]
+fn primes_and_only_primes_pass() {
+    use rand_core::SeedableRng;
+    let mut rng = chacha20::ChaCha20Rng::seed_from_u64(1);
+    let one = BigUint::from(1u8);
+    for backend in backends() {
+        let mut passes = |n: &BigUint| super::prime::miller_rabin(&to_nat(n), 16, &mut rng, backend);
+        assert!(passes(&((&one << 127u32) - &one)));
+        assert!(passes(&((&one << 521u32) - &one)));
+        assert!(!passes(&((&one << 257u32) - &one)));
+        // a Carmichael number and a product of two primes
+        assert!(!passes(&BigUint::from(1_590_231_231_043_178_376_951_698_401u128)));
+        assert!(!passes(&(((&one << 127u32) - &one) * ((&one << 89u32) - &one))));
+        // the kept primes are safe primes of the length asked for, and two different ones
+        let (p, q) = super::prime::two_safe_primes(96, &[7; 32], backend, 2, &|_| ());
+        for prime in [&p.0, &q.0] {
+            assert_eq!(prime.bits(), 96);
+            let prime = BigUint::from_bytes_be(&nat::to_be_bytes(prime, 12));
+            assert!(passes(&prime) && passes(&(&prime >> 1u32)), "{backend}: {prime}");
+        }
+        assert_ne!(nat::to_be_bytes(&p.0, 12), nat::to_be_bytes(&q.0, 12));
+        assert_eq!(nat::mul(&p.0, &q.0).bits(), 192);
+    }
+}

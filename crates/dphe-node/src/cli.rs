@@ -1,0 +1,97 @@
+//! The command line. One file for each command; this one names them and says how they fail.
+
+mod bench;
+mod key;
+mod measure;
+
+use clap::{Parser, Subcommand};
+use dphe_paillier::{BACKEND_VARIABLE, Backend};
+
+use crate::key_file::KeyFileError;
+
+/// Learn a visual classifier together without sharing images.
+#[derive(Parser)]
+#[command(name = "dphe", version, about, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make and look at Paillier keys
+    #[command(subcommand)]
+    Key(key::KeyCommand),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        check_backend_variable()?;
+        match self.command {
+            Command::Key(command) => command.run(),
+            Command::Bench(command) => command.run(),
+        }
+    }
+}
+
+/// The library quietly falls back to what the CPU can do; a person who asked for something should know.
+fn check_backend_variable() -> Result<(), CliError> {
+    let Ok(name) = std::env::var(BACKEND_VARIABLE) else { return Ok(()) };
+    match Backend::from_name(&name) {
+        None => Err(CliError::UnknownBackend { name }),
+        Some(backend) if !backend.available() => Err(CliError::UnavailableBackend { name }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Why a command failed, and what to try.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error("{0}")]
+    Paillier(#[from] dphe_paillier::Error),
+    #[error("{0}")]
+    KeyFile(#[from] KeyFileError),
+    #[error("the passphrase could not be read: {0}")]
+    Passphrase(std::io::Error),
+    #[error("the passphrases differ")]
+    PassphrasesDiffer,
+    #[error("the passphrase is empty")]
+    PassphraseEmpty,
+    #[error("no random bytes from the operating system: {0}")]
+    Randomness(getrandom::Error),
+    #[error("a back end named {name:?} does not exist")]
+    UnknownBackend { name: String },
+    #[error("this CPU cannot run the {name} back end")]
+    UnavailableBackend { name: String },
+    #[error("{slot_bits}-bit slots leave no room for {terms} terms")]
+    Slots { slot_bits: u32, terms: u64 },
+    #[error("the report could not be written: {0}")]
+    Report(#[from] serde_json::Error),
+}
+
+impl CliError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::KeyFile(error) => error.hint(),
+            Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
+            Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
+            Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {
+                let names: Vec<_> = Backend::all().filter(|b| b.available()).map(Backend::name).collect();
+                Some(format!("unset {BACKEND_VARIABLE}, or set it to one of: {}", names.join(", ")))
+            }
+            Self::Slots { .. } => Some("wider slots with --slot-bits, or fewer --terms".into()),
+            Self::Paillier(dphe_paillier::Error::KeySize { .. }) => {
+                Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into())
+            }
+            Self::Paillier(_) | Self::Randomness(_) | Self::Report(_) => None,
+        }
+    }
+}
+
+/// A generator seeded by the operating system.
+pub(crate) fn os_rng() -> Result<chacha20::ChaCha20Rng, CliError> {
+    rand_core::SeedableRng::try_from_rng(&mut getrandom::SysRng).map_err(CliError::Randomness)
+}

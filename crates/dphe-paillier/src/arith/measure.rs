@@ -1,0 +1,92 @@
+//! How close the kernel comes to what the CPU's multiplier can do at most.
+
+use std::time::Instant;
+
+use super::backend::Backend;
+use super::modulus::Modulus;
+use super::nat;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, ifma};
+use crate::KeyBits;
+
+/// A measurement of the multiplication modulo `n^2`; times are for all lanes together.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct KernelRate {
+    /// What was measured.
+    pub backend: Backend,
+    /// Numbers multiplied by one call.
+    pub lanes: usize,
+    /// One multiplication.
+    pub multiply_ns: f64,
+    /// One squaring.
+    pub square_ns: f64,
+    /// Multiply instructions in a multiplication.
+    pub instructions: f64,
+    /// The time those take at the multiplier's peak rate, measured in the same run.
+    pub bound_ns: f64,
+}
+
+/// Measures the kernel for keys of this length and the multiplier's peak rate, taking turns.
+pub fn kernel_rate(bits: KeyBits) -> KernelRate {
+    let backend = Backend::for_key(bits.get());
+    // any odd number of that length will do: the time depends on the length only
+    let n = nat::sub(&nat::power_of_two(bits.get()), &nat::small(1));
+    let modulus = Modulus::new(&n, backend);
+    let digits = modulus.residue_words() as f64;
+    let products = match backend {
+        // a low and a high half of each of five products
+        Backend::Ifma => 10.0,
+        _ => 5.0,
+    };
+    let instructions = products * digits * digits;
+    let mut scratch = modulus.scratch();
+    let x = modulus.broadcast(modulus.one());
+    let mut z = modulus.pairs();
+    let (mut multiply, mut square, mut peak) = (f64::MAX, f64::MAX, f64::MAX);
+    for _ in 0..500 {
+        multiply = multiply.min(time(8, || modulus.mul_pair(&mut z, &x, &x, &mut scratch)));
+        square = square.min(time(8, || modulus.square_pair(&mut z, &x, &mut scratch)));
+        peak = peak.min(peak_ns(backend));
+    }
+    KernelRate {
+        backend,
+        lanes: modulus.lanes(),
+        multiply_ns: multiply,
+        square_ns: square,
+        instructions,
+        bound_ns: instructions * peak,
+    }
+}
+
+fn time(count: u32, mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..count).for_each(|_| work());
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
+}
+
+/// Nanoseconds for one multiply instruction with its addition, operands in registers, chains enough to
+/// hide the latency.
+fn peak_ns(backend: Backend) -> f64 {
+    const ROUNDS: u32 = 500;
+    match backend {
+        // SAFETY: the back end is available, or no modulus could have been made for it.
+        #[cfg(target_arch = "x86_64")]
+        Backend::Ifma => time(1, || unsafe { ifma::peak(ROUNDS) }) / f64::from(ROUNDS * ifma::PEAK_CHAINS),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Backend::Avx2 => time(1, || unsafe { avx2::peak(ROUNDS) }) / f64::from(ROUNDS * avx2::PEAK_CHAINS),
+        _ => time(1, || scalar_peak(ROUNDS)) / f64::from(ROUNDS * 8),
+    }
+}
+
+/// Eight independent 64-bit products a round.
+fn scalar_peak(rounds: u32) {
+    let mut x = core::hint::black_box([3u64, 5, 7, 9, 11, 13, 15, 17]);
+    for _ in 0..rounds {
+        for x in &mut x {
+            *x = ((u128::from(*x) * u128::from(0x9e37_79b9_7f4a_7c15_u64)) >> 64) as u64 ^ *x;
+        }
+    }
+    core::hint::black_box(x);
+}
