@@ -65,13 +65,7 @@ macro_rules! kernel_entry_points {
         /// # Safety
         /// The CPU has the instructions; see `simd::mul`.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn mul(
-            cx: &Context,
-            z: *mut u64,
-            x: *const u64,
-            y: *const u64,
-            scratch: *mut u64,
-        ) {
+        pub(super) unsafe fn mul(cx: &Context, z: *mut u64, x: *const u64, y: *const u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::mul::<$simd, { $block }>(cx, z, x, y, scratch) }
         }

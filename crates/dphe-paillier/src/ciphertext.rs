@@ -159,7 +159,12 @@ impl EncryptionKey {
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`].
-    pub fn add(&self, xs: &[Ciphertext], ys: &[Ciphertext], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
+    pub fn add(
+        &self,
+        xs: &[Ciphertext],
+        ys: &[Ciphertext],
+        threads: Threads,
+    ) -> Result<Vec<Ciphertext>, Error> {
         same_length(xs.len(), ys.len())?;
         self.check_ciphertexts(xs)?;
         self.check_ciphertexts(ys)?;
@@ -176,7 +181,12 @@ impl EncryptionKey {
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`]; nothing has been added then.
-    pub fn add_assign(&self, xs: &mut [Ciphertext], ys: &[Ciphertext], threads: Threads) -> Result<(), Error> {
+    pub fn add_assign(
+        &self,
+        xs: &mut [Ciphertext],
+        ys: &[Ciphertext],
+        threads: Threads,
+    ) -> Result<(), Error> {
         let sums = self.add(xs, ys, threads)?;
         xs.iter_mut().zip(sums).for_each(|(x, sum)| *x = sum);
         Ok(())
@@ -245,7 +255,11 @@ impl EncryptionKey {
             let exponents: Vec<u64> = ks[range].iter().map(|k| k.unsigned_abs()).collect();
             z.copy_from_slice(&pow::pow_small_vartime(n, &x, &exponents, scratch));
         });
-        products.into_iter().zip(ks).map(|(x, &k)| if k < 0 { self.negate_vartime(&x) } else { Ok(x) }).collect()
+        products
+            .into_iter()
+            .zip(ks)
+            .map(|(x, &k)| if k < 0 { self.negate_vartime(&x) } else { Ok(x) })
+            .collect()
     }
 
     /// `-x`, by the inverse of a pair: `(c0 + c1 n)^-1 = c0^-1 (1 - c1 c0^-1 n)`.
@@ -355,7 +369,12 @@ impl EncryptionKey {
     }
 
     /// The first `count` ciphertexts of a group, made canonical.
-    pub(crate) fn take_apart(&self, group: &mut [u64], count: usize, scratch: &mut Scratch) -> Vec<Ciphertext> {
+    pub(crate) fn take_apart(
+        &self,
+        group: &mut [u64],
+        count: usize,
+        scratch: &mut Scratch,
+    ) -> Vec<Ciphertext> {
         let n = self.modulus();
         n.canonical_pair(group, scratch);
         let mut all: Vec<Box<[u64]>> = (0..count).map(|_| vec![0; n.pair_words()].into()).collect();

@@ -45,7 +45,7 @@ impl EncryptionKey {
                 (nat::from_be_bytes(c0), nat::from_be_bytes(c1))
             })
             .collect();
-        self.from_halves(&halves, threads)
+        self.read_halves(&halves, threads)
     }
 
     /// The integers in `0..n^2`, big-endian: the form of python-paillier.
@@ -77,7 +77,7 @@ impl EncryptionKey {
             let (c1, c0) = nat::div_rem_vartime(&nat::from_be_bytes(significant), self.modulus().nat());
             halves.push((c0, c1));
         }
-        self.from_halves(&halves, threads)
+        self.read_halves(&halves, threads)
     }
 
     /// Ciphertexts out of Montgomery form. They are of no use but to be written down.
@@ -96,7 +96,7 @@ impl EncryptionKey {
     }
 
     /// Ciphertexts from their halves `(c0, c1)`, checked.
-    fn from_halves(&self, halves: &[(Nat, Nat)], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
+    fn read_halves(&self, halves: &[(Nat, Nat)], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
         let n = self.modulus();
         for (index, (c0, c1)) in halves.iter().enumerate() {
             let below = |x: &Nat| nat::cmp_vartime(x, n.nat()).is_lt();

@@ -211,7 +211,8 @@ impl DecryptionKey {
             // grows by a limb a term otherwise
             total.0 = nat::rem(&total.0, n.nat());
         }
-        let minus = Plaintext::from_residue(key, nat::limbs(&Secret(nat::sub(n.nat(), &total.0)).0, n.limbs()));
+        let minus =
+            Plaintext::from_residue(key, nat::limbs(&Secret(nat::sub(n.nat(), &total.0)).0, n.limbs()));
         let product = Ciphertext::from_digits(key, product.to_vec().into());
         let Ok(zero) = key.add_plain(&[product], &[minus], Threads::ONE) else { return false };
         let mut scratch = n.scratch();

@@ -41,7 +41,9 @@ pub enum Error {
     #[error("the plaintext is out of range; its magnitude must be below half the modulus")]
     PlaintextRange,
     /// A ciphertext of the wrong length.
-    #[error("a ciphertext of this key has {expected} bytes; {found} bytes do not hold a whole number of them")]
+    #[error(
+        "a ciphertext of this key has {expected} bytes; {found} bytes do not hold a whole number of them"
+    )]
     CiphertextLength {
         /// Bytes of one ciphertext.
         expected: usize,

@@ -104,9 +104,9 @@ impl NoiseMode {
     /// Bits of a noise exponent.
     fn exponent_bits(self, bits: u32) -> u32 {
         let short = match bits {
-            ..=2048 => 224,
-            ..=3072 => 256,
-            _ => 304,
+            0..=2048 => 224,
+            2049..=3072 => 256,
+            3073.. => 304,
         };
         match self {
             Self::Secure => bits / 2,
@@ -323,12 +323,7 @@ impl DecryptionKey {
     }
 
     /// The key with these factors, which are known to be safe primes of half the length.
-    pub(crate) fn from_factors(
-        p: Secret,
-        q: Secret,
-        bits: KeyBits,
-        mode: NoiseMode,
-    ) -> Result<Self, Error> {
+    pub(crate) fn from_factors(p: Secret, q: Secret, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
         let n = nat::mul(&p.0, &q.0);
         if n.bits() != bits.get() || nat::cmp_vartime(&p.0, &q.0).is_eq() {
             return Err(Error::KeyFactors);

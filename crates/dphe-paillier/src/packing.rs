@@ -153,7 +153,7 @@ fn add_shifted(limbs: &mut [u64], value: i64, at: u32) {
         *limb = sum;
         carry = c1 | c2;
         // beyond the value itself, only a carry or a sign goes on
-        if i > first && (sign == 0) == !carry {
+        if i > first && (sign == 0) != carry {
             break;
         }
     }

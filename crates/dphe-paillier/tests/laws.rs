@@ -1,6 +1,8 @@
 //! What must hold for all values: encryption, addition, packing and encoding undo each other. Short keys,
 //! for speed only.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::sync::LazyLock;
 
 use dphe_paillier::{
@@ -126,8 +128,14 @@ fn the_ends_of_the_range_survive() {
         let back = KEY.decrypt(&x).unwrap();
         assert_eq!(back, end);
         assert_eq!(back.sign_and_magnitude().0, negative);
-        assert_eq!(Plaintext::from_sign_and_magnitude(key, negative, &over).unwrap_err(), Error::PlaintextRange);
-        assert_eq!(Plaintext::from_sign_and_magnitude(key, negative, &[255; 1000]).unwrap_err(), Error::PlaintextRange);
+        assert_eq!(
+            Plaintext::from_sign_and_magnitude(key, negative, &over).unwrap_err(),
+            Error::PlaintextRange
+        );
+        assert_eq!(
+            Plaintext::from_sign_and_magnitude(key, negative, &[255; 1000]).unwrap_err(),
+            Error::PlaintextRange
+        );
     }
     let zero = Plaintext::from_sign_and_magnitude(key, true, &[]).unwrap();
     assert_eq!(zero, Plaintext::new(key, 0).unwrap());
@@ -137,7 +145,8 @@ fn the_ends_of_the_range_survive() {
 fn results_do_not_depend_on_the_threads() {
     let key = KEY.encryption_key();
     let values: Vec<i128> = (-40..41).collect();
-    let encrypt = |threads| key.encrypt_all(&plaintexts(key, &values), &mut rng(5), Threads::new(threads)).unwrap();
+    let encrypt =
+        |threads| key.encrypt_all(&plaintexts(key, &values), &mut rng(5), Threads::new(threads)).unwrap();
     assert_eq!(encrypt(1), encrypt(3));
     let generate = |threads| {
         let bits = hazmat::insecure_key_bits(256).unwrap();

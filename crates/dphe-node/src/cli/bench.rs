@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe_paillier::{
-    BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, KeyBits, NoiseMode, Plaintext, SlotLayout, Threads,
-    hazmat, kernel_rate,
+    BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, KeyBits, NoiseMode, Plaintext, SlotLayout,
+    Threads, hazmat, kernel_rate,
 };
 use rand_core::Rng;
 use serde::Serialize;
@@ -137,8 +137,10 @@ impl Paillier {
             None if Threads::all() == Threads::ONE => vec![Threads::ONE],
             None => vec![Threads::ONE, Threads::all()],
         };
-        let reports =
-            counts.into_iter().map(|t| PaillierReport::measure(bits, mode, t)).collect::<Result<Vec<_>, _>>()?;
+        let reports = counts
+            .into_iter()
+            .map(|t| PaillierReport::measure(bits, mode, t))
+            .collect::<Result<Vec<_>, _>>()?;
         print_table(&reports);
         Ok(())
     }
@@ -170,7 +172,10 @@ impl PaillierReport {
             prepare_s: prepare.as_secs_f64(),
             encrypt_us: per_value(encrypt, BATCH),
             encrypt_pooled_us: per_value(pooled(key, &plaintexts, threads)?, BATCH),
-            add_us: per_value(best(BUDGET, || key.add(&ciphertexts, &ciphertexts, threads).map(drop))?, BATCH),
+            add_us: per_value(
+                best(BUDGET, || key.add(&ciphertexts, &ciphertexts, threads).map(drop))?,
+                BATCH,
+            ),
             mul_us: per_value(multiply(key, &ciphertexts, threads)?, BATCH),
             pack_us: per_value(horner(key, &ciphertexts, threads)?, BATCH),
             decrypt_us: per_value(decrypt(&secret, &ciphertexts, threads)?, DECRYPT_BATCH),
@@ -195,17 +200,23 @@ fn pooled(key: &EncryptionKey, plaintexts: &[Plaintext], threads: Threads) -> Re
 
 fn multiply(key: &EncryptionKey, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Duration, CliError> {
     let mut rng = os_rng()?;
-    let scalars: Vec<i64> = ciphertexts.iter().map(|_| i64::from(rng.next_u32() >> (32 - SCALAR_BITS))).collect();
+    let scalars: Vec<i64> =
+        ciphertexts.iter().map(|_| i64::from(rng.next_u32() >> (32 - SCALAR_BITS))).collect();
     Ok(best(BUDGET, || key.mul_small_vartime(ciphertexts, &scalars, threads).map(drop))?)
 }
 
 /// Horner packing, as many columns as fill the lanes of every thread.
 fn horner(key: &EncryptionKey, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Duration, CliError> {
-    let columns: Vec<&[Ciphertext]> = ciphertexts.chunks(ciphertexts.len() / (8 * threads.get()).min(BATCH)).collect();
+    let columns: Vec<&[Ciphertext]> =
+        ciphertexts.chunks(ciphertexts.len() / (8 * threads.get()).min(BATCH)).collect();
     Ok(best(BUDGET, || key.pack(&columns, SLOT_BITS, threads).map(drop))?)
 }
 
-fn decrypt(secret: &DecryptionKey, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Duration, CliError> {
+fn decrypt(
+    secret: &DecryptionKey,
+    ciphertexts: &[Ciphertext],
+    threads: Threads,
+) -> Result<Duration, CliError> {
     Ok(best(BUDGET, || secret.decrypt_all(&ciphertexts[..DECRYPT_BATCH], threads).map(drop))?)
 }
 
@@ -282,8 +293,9 @@ impl Packing {
         let layout = SlotLayout::new(key, value_bits, self.terms)?;
         let mut rng = os_rng()?;
         let bound = layout.bound().unsigned_abs();
-        let values: Vec<i64> =
-            (0..self.values).map(|_| (rng.next_u64() % (2 * bound - 1)).cast_signed() - (layout.bound() - 1)).collect();
+        let values: Vec<i64> = (0..self.values)
+            .map(|_| (rng.next_u64() % (2 * bound - 1)).cast_signed() - (layout.bound() - 1))
+            .collect();
         key.prepare();
 
         let (mut cpu, mut encode_cpu) = (Duration::MAX, Duration::MAX);
@@ -365,10 +377,16 @@ impl Kernel {
             println!("{}", serde_json::to_string_pretty(&report)?);
             return Ok(());
         }
-        println!("multiplication modulo n^2, {} bits, back end {}, {} lanes\n", report.bits, report.backend, report.lanes);
+        println!(
+            "multiplication modulo n^2, {} bits, back end {}, {} lanes\n",
+            report.bits, report.backend, report.lanes
+        );
         println!("multiply         {:.0} ns a value", report.multiply_ns);
         println!("square           {:.0} ns a value", report.square_ns);
-        println!("multiplier bound {:.0} ns ({:.0} instructions for all lanes)", report.bound_ns, report.instructions);
+        println!(
+            "multiplier bound {:.0} ns ({:.0} instructions for all lanes)",
+            report.bound_ns, report.instructions
+        );
         println!("ratio            {:.2}", report.ratio);
         Ok(())
     }

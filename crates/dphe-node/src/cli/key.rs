@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
-use dphe_paillier::{
-    DecryptionKey, EncryptionKey, KeyBits, NoiseMode, PassphraseCost, Threads, hazmat,
-};
+use dphe_paillier::{DecryptionKey, EncryptionKey, KeyBits, NoiseMode, PassphraseCost, Threads, hazmat};
 use indicatif::{ProgressBar, ProgressStyle};
 use zeroize::Zeroizing;
 

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 use super::backend::Backend;
 use super::lanes::Lanes;
 use super::modulus::{Modulus, Ring, Scratch};
-use super::pow::bit_window;
 use super::portable;
+use super::pow::bit_window;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, ifma};
 
@@ -24,11 +24,11 @@ pub(crate) struct FixedBase {
 /// The entries, laid out as the back end's look-up reads them.
 enum Table {
     /// Per window and digit, that digit of all entries: vector look-ups of 52-bit digits.
-    ByDigit(Vec<u64>),
+    Digits(Vec<u64>),
     /// The same for 28-bit digits, in half the space.
-    ByShortDigit(Vec<u32>),
+    ShortDigits(Vec<u32>),
     /// Per window, one entry after the other.
-    ByEntry(Vec<u64>),
+    Entries(Vec<u64>),
 }
 
 /// A secret exponent: little-endian limbs, wiped when dropped.
@@ -44,9 +44,9 @@ impl FixedBase {
         let window = window_bits(modulus.backend());
         let windows = exponent_bits.div_ceil(window) as usize;
         let mut table = match modulus.backend() {
-            Backend::Portable => Table::ByEntry(vec![0; (windows * modulus.pair_words()) << window]),
-            Backend::Avx2 => Table::ByShortDigit(vec![0; (windows * modulus.pair_words()) << window]),
-            _ => Table::ByDigit(vec![0; (windows * modulus.pair_words()) << window]),
+            Backend::Portable => Table::Entries(vec![0; (windows * modulus.pair_words()) << window]),
+            Backend::Avx2 => Table::ShortDigits(vec![0; (windows * modulus.pair_words()) << window]),
+            _ => Table::Digits(vec![0; (windows * modulus.pair_words()) << window]),
         };
         let bases = window_bases(modulus, base, window, windows);
         let mut scratch = modulus.scratch();
@@ -105,8 +105,8 @@ impl FixedBase {
     /// Bytes of the table.
     pub(crate) fn bytes(&self) -> usize {
         match &self.table {
-            Table::ByDigit(words) | Table::ByEntry(words) => 8 * words.len(),
-            Table::ByShortDigit(words) => 4 * words.len(),
+            Table::Digits(words) | Table::Entries(words) => 8 * words.len(),
+            Table::ShortDigits(words) => 4 * words.len(),
         }
     }
 
@@ -117,22 +117,22 @@ impl FixedBase {
         let words = rows << self.window;
         let range = i * words..(i + 1) * words;
         match &self.table {
-            Table::ByEntry(table) => portable::lookup(out, &table[range], index[0]),
+            Table::Entries(table) => portable::lookup(out, &table[range], index[0]),
             #[cfg(target_arch = "x86_64")]
-            Table::ByDigit(table) if modulus.backend() == Backend::Ifma => {
+            Table::Digits(table) if modulus.backend() == Backend::Ifma => {
                 let table = &table[range];
                 // SAFETY: the modulus' back end runs here; `table` holds `rows << window` words, `out`
                 // `rows` registers, `index` one.
                 unsafe { ifma::lookup(out.as_mut_ptr(), table.as_ptr(), rows, self.window, index.as_ptr()) };
             }
             #[cfg(target_arch = "x86_64")]
-            Table::ByShortDigit(table) if modulus.backend() == Backend::Avx2 => {
+            Table::ShortDigits(table) if modulus.backend() == Backend::Avx2 => {
                 let table = &table[range];
                 // SAFETY: as above.
                 unsafe { avx2::lookup(out.as_mut_ptr(), table.as_ptr(), rows, self.window, index.as_ptr()) };
             }
-            Table::ByDigit(table) => plain_lookup(out, &table[range], index, self.window),
-            Table::ByShortDigit(_) => unreachable!("a table is used with the back end that made it"),
+            Table::Digits(table) => plain_lookup(out, &table[range], index, self.window),
+            Table::ShortDigits(_) => unreachable!("a table is used with the back end that made it"),
         }
     }
 }
@@ -149,15 +149,15 @@ impl Table {
         let start = (window_index * rows) << window;
         for (row, &digit) in digits.enumerate() {
             match self {
-                Self::ByDigit(table) => table[start + (row << window) + entry] = digit,
-                Self::ByShortDigit(table) => table[start + (row << window) + entry] = digit as u32,
-                Self::ByEntry(table) => table[start + entry * rows + row] = digit,
+                Self::Digits(table) => table[start + (row << window) + entry] = digit,
+                Self::ShortDigits(table) => table[start + (row << window) + entry] = digit as u32,
+                Self::Entries(table) => table[start + entry * rows + row] = digit,
             }
         }
     }
 }
 
-/// The look-up of [`Table::ByDigit`] without vector instructions, for the emulated back end.
+/// The look-up of [`Table::Digits`] without vector instructions, for the emulated back end.
 fn plain_lookup(out: &mut [u64], table: &[u64], index: &[u64; 8], window: u32) {
     for (out, entries) in out.chunks_exact_mut(8).zip(table.chunks_exact(1 << window)) {
         for (out, index) in out.iter_mut().zip(index) {

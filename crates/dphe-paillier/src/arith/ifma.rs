@@ -134,8 +134,7 @@ pub(super) unsafe fn lookup(out: *mut u64, table: *const u64, rows: usize, windo
         let index = _mm512_loadu_si512(index.cast());
         let bit = |b: i64| _mm512_test_epi64_mask(index, _mm512_set1_epi64(1 << b));
         let masks = [bit(4), bit(5), bit(6), bit(7)];
-        let sixteen =
-            |p: *const u64| _mm512_permutex2var_epi64(Ifma::load(p), index, Ifma::load(p.add(8)));
+        let sixteen = |p: *const u64| _mm512_permutex2var_epi64(Ifma::load(p), index, Ifma::load(p.add(8)));
         for row in 0..rows {
             let entries = table.add(row << window);
             let v = match window {

@@ -7,13 +7,13 @@
 //! Every function here is safe: lengths are checked, and only kernels that this CPU can run are called.
 
 use super::backend::Backend;
-use super::lanes::Lanes;
-use super::nat::{self, Nat, Secret};
 #[cfg(test)]
 use super::emulated;
-use super::{portable, simd};
+use super::lanes::Lanes;
+use super::nat::{self, Nat, Secret};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, ifma};
+use super::{portable, simd};
 
 /// An odd modulus, ready for one back end.
 pub(crate) struct Modulus {
@@ -118,7 +118,8 @@ impl Modulus {
     pub(crate) fn side_by_side(moduli: &[Nat], backend: Backend) -> Self {
         let bits = moduli[0].bits();
         let digits = backend.digits(bits);
-        let limbs: Vec<Vec<u64>> = moduli.iter().map(|n| nat::limbs(n, (bits as usize).div_ceil(64))).collect();
+        let limbs: Vec<Vec<u64>> =
+            moduli.iter().map(|n| nat::limbs(n, (bits as usize).div_ceil(64))).collect();
         let rows: Vec<_> = limbs.iter().map(|n| nat::to_digits(n, backend.digit_bits(), digits)).collect();
         let inverses: Vec<_> = limbs.iter().map(|n| [negated_inverse(n[0]) & backend.digit_mask()]).collect();
         let mut modulus = Self {
@@ -272,7 +273,7 @@ impl Modulus {
         dispatch!(
             self,
             mul(&self.context(), z.as_mut_ptr(), x.as_ptr(), y.as_ptr(), scratch.0.as_mut_ptr()),
-            portable::mul(self.portable(), z, x, y)
+            portable::mul(self.portable(), z, x, y, &mut scratch.0)
         );
     }
 

@@ -19,8 +19,7 @@ pub(crate) fn multi_pow_vartime(modulus: &Modulus, bases: &[&[u64]], exponents: 
     let mut product = modulus.pairs();
     let mut sums = Vec::with_capacity((128 / window) as usize);
     for first in (0..128 / window).step_by(lanes) {
-        let mut buckets: Vec<Lanes> =
-            (1..1 << window).map(|_| modulus.broadcast(modulus.one())).collect();
+        let mut buckets: Vec<Lanes> = (1..1 << window).map(|_| modulus.broadcast(modulus.one())).collect();
         let digit = |exponent: u128, lane: usize| {
             let shift = (first + lane as u32) * window;
             if shift < 128 { (exponent >> shift) as usize & ((1 << window) - 1) } else { 0 }

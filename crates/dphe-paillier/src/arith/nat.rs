@@ -29,11 +29,14 @@ pub(crate) fn from_limbs(limbs: &[u64]) -> Nat {
 /// The low `count` 64-bit limbs of `x`, little-endian.
 pub(crate) fn limbs(x: &Nat, count: usize) -> Vec<u64> {
     let mut limbs = vec![0u64; count];
-    let word_bits = size_of::<crypto_bigint::Word>() * 8;
+    let word_bits = crypto_bigint::Word::BITS as usize;
     for (i, &word) in x.as_words().iter().enumerate() {
         let bit = i * word_bits;
         if let Some(limb) = limbs.get_mut(bit / 64) {
-            *limb |= u64::from(word) << (bit % 64);
+            // a word is 32 bits on 32-bit machines
+            #[allow(clippy::useless_conversion)]
+            let word = u64::from(word);
+            *limb |= word << (bit % 64);
         }
     }
     limbs
@@ -133,13 +136,10 @@ pub(crate) fn is_zero_vartime(a: &Nat) -> bool {
 
 /// `x` modulo a small public number.
 pub(crate) fn rem_small(x: &Nat, m: u32) -> u32 {
-    limbs(x, x.bits_precision().div_ceil(64) as usize)
-        .iter()
-        .rev()
-        .fold(0u64, |r, &limb| {
-            let high = ((r << 32) | (limb >> 32)) % u64::from(m);
-            ((high << 32) | (limb & 0xffff_ffff)) % u64::from(m)
-        }) as u32
+    limbs(x, x.bits_precision().div_ceil(64) as usize).iter().rev().fold(0u64, |r, &limb| {
+        let high = ((r << 32) | (limb >> 32)) % u64::from(m);
+        ((high << 32) | (limb & 0xffff_ffff)) % u64::from(m)
+    }) as u32
 }
 
 /// Regroups 64-bit limbs into `count` digits of `bits` bits.

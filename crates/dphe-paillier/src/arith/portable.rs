@@ -1,8 +1,16 @@
 //! The same algebra for any CPU: one lane of 64-bit digits, products in `u128`.
 //!
 //! Numbers are canonical on the way in and on the way out, so a 2048-bit modulus needs 32 digits and
-//! none to spare. Products and reductions are interleaved row by row.
+//! none to spare. Products and reductions are interleaved in bands of [`BAND`] rows: one pass along the
+//! columns adds all digit products of a band, with one load and one store of each digit of the sum.
 
+// Index arithmetic on columns reads better as loops over `k` than as iterator chains.
+#![allow(clippy::needless_range_loop)]
+
+/// Rows that pass at once: with four, one or two products and the reduction keep the multiplier busy.
+const BAND: usize = 4;
+/// The same for a reduction without products.
+const WIDE_BAND: usize = 8;
 
 /// What the kernel knows of a modulus.
 #[derive(Clone, Copy)]
@@ -19,19 +27,15 @@ pub(super) fn mul_pair(cx: Context<'_>, z: &mut [u64], x: &[u64], y: &[u64], scr
     let digits = cx.modulus.len();
     let ((x0, x1), (y0, y1)) = (x.split_at(digits), y.split_at(digits));
     let (z0, z1) = z.split_at_mut(digits);
-    let quotient = &mut scratch[..digits];
+    let (quotient, zeros) = scratch[..2 * digits].split_at_mut(digits);
+    zeros.fill(0);
     z0.fill(0);
-    let mut over = 0;
-    for (&x, q) in x0.iter().zip(quotient.iter_mut()) {
-        (over, *q) = row(cx, z0, over, [(x, y0)], [0]);
-    }
+    let over = reduce::<BAND, 1, false>(cx, z0, zeros, quotient, [(x0, y0)]);
     let (_, taken) = subtract_modulus(cx, z0, over);
 
     z1.fill(0);
-    over = 0;
-    for (((&x0, &x1), &q), &bias) in x0.iter().zip(x1).zip(&*quotient).zip(cx.bias) {
-        (over, _) = row(cx, z1, over, [(x0, y1), (x1, y0)], [!q, bias]);
-    }
+    zeros[0] = add_negated(cx, z1, quotient);
+    let over = reduce::<BAND, 2, false>(cx, z1, zeros, quotient, [(x0, y1), (x1, y0)]);
     finish_upper(cx, z1, over, taken);
 }
 
@@ -40,38 +44,39 @@ pub(super) fn square_pair(cx: Context<'_>, z: &mut [u64], x: &[u64], scratch: &m
     let digits = cx.modulus.len();
     let (x0, x1) = x.split_at(digits);
     let (z0, z1) = z.split_at_mut(digits);
-    let (t, quotient) = scratch.split_at_mut(2 * digits + 1);
-    let quotient = &mut quotient[..digits];
+    let (quotient, t) = scratch[..3 * digits].split_at_mut(digits);
     square_product(t, x0);
-    let over = reduce(cx, z0, t, |k, q| quotient[k] = q);
+    let (low, high) = t.split_at_mut(digits);
+    z0.copy_from_slice(low);
+    let over = reduce::<WIDE_BAND, 0, false>(cx, z0, high, quotient, []);
     let (_, taken) = subtract_modulus(cx, z0, over);
 
     // 2 x0 x1 - quotient
-    product(t, x0, x1);
-    let mut carry = 0;
-    for digit in t.iter_mut() {
-        (*digit, carry) = ((*digit << 1) | carry, *digit >> 63);
-    }
-    add_negated(cx, t, quotient);
-    let over = reduce(cx, z1, t, |_, _| ());
+    z1.fill(0);
+    high.fill(0);
+    high[0] = add_negated(cx, z1, quotient);
+    let over = reduce::<BAND, 1, true>(cx, z1, high, quotient, [(x0, x1)]);
     finish_upper(cx, z1, over, taken);
 }
 
 /// `z = x y / R` modulo the modulus itself.
-pub(super) fn mul(cx: Context<'_>, z: &mut [u64], x: &[u64], y: &[u64]) {
+pub(super) fn mul(cx: Context<'_>, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut [u64]) {
+    let digits = cx.modulus.len();
+    let (quotient, zeros) = scratch[..2 * digits].split_at_mut(digits);
+    zeros.fill(0);
     z.fill(0);
-    let mut over = 0;
-    for &x in x {
-        (over, _) = row(cx, z, over, [(x, y)], [0]);
-    }
+    let over = reduce::<BAND, 1, false>(cx, z, zeros, quotient, [(x, y)]);
     subtract_modulus(cx, z, over);
 }
 
 /// `z = x^2 / R` modulo the modulus itself.
 pub(super) fn square(cx: Context<'_>, z: &mut [u64], x: &[u64], scratch: &mut [u64]) {
-    let t = &mut scratch[..2 * cx.modulus.len() + 1];
+    let digits = cx.modulus.len();
+    let (quotient, t) = scratch[..3 * digits].split_at_mut(digits);
     square_product(t, x);
-    let over = reduce(cx, z, t, |_, _| ());
+    let (low, high) = t.split_at(digits);
+    z.copy_from_slice(low);
+    let over = reduce::<WIDE_BAND, 0, false>(cx, z, high, quotient, []);
     subtract_modulus(cx, z, over);
 }
 
@@ -101,16 +106,15 @@ pub(super) fn add(cx: Context<'_>, x: &mut [u64], y: &[u64]) {
 pub(super) fn reduce_pair(cx: Context<'_>, z: &mut [u64], t0: &[u64], t1: &[u64], scratch: &mut [u64]) {
     let digits = cx.modulus.len();
     let (z0, z1) = z.split_at_mut(digits);
-    let (t, quotient) = scratch.split_at_mut(2 * digits + 1);
-    let quotient = &mut quotient[..digits];
-    t[..2 * digits].copy_from_slice(t0);
-    t[2 * digits] = 0;
-    let over = reduce(cx, z0, t, |k, q| quotient[k] = q);
+    let (quotient, t) = scratch[..3 * digits].split_at_mut(digits);
+    z0.copy_from_slice(&t0[..digits]);
+    let over = reduce::<WIDE_BAND, 0, false>(cx, z0, &t0[digits..], quotient, []);
     let (_, taken) = subtract_modulus(cx, z0, over);
-    t[..2 * digits].copy_from_slice(t1);
-    t[2 * digits] = 0;
-    add_negated(cx, t, quotient);
-    let over = reduce(cx, z1, t, |_, _| ());
+    t.copy_from_slice(t1);
+    let carry = add_negated(cx, t, quotient);
+    let (low, high) = t.split_at(digits);
+    z1.copy_from_slice(low);
+    let over = carry + reduce::<WIDE_BAND, 0, false>(cx, z1, high, quotient, []);
     finish_upper(cx, z1, over, taken);
 }
 
@@ -121,55 +125,150 @@ fn mac(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     (sum as u64, (sum >> 64) as u64)
 }
 
-/// One row of an interleaved product and reduction: adds each `factor * number` and each addend to `t`,
-/// clears the lowest digit with a multiple of the modulus and drops it. `over` is the digit above `t`.
-/// Returns the new `over` and the quotient digit.
+/// A column in the making: the low halves of its digit products and the high halves, summed apart.
+///
+/// So no carry outlives the instruction after it. Counting the carries of one three-digit sum instead
+/// would take fewer additions, but LLVM gathers such counts in vector registers, at twice the time.
+/// Neither sum can overflow: it would take `2^64` products.
+#[derive(Clone, Copy, Default)]
+struct Column {
+    low: u128,
+    high: u128,
+}
+
+impl Column {
+    /// Adds `a b`.
+    #[inline(always)]
+    fn mac(&mut self, a: u64, b: u64) {
+        let product = u128::from(a) * u128::from(b);
+        self.low += u128::from(product as u64);
+        self.high += product >> 64;
+    }
+    #[inline(always)]
+    fn add(&mut self, digit: u64) {
+        self.low += u128::from(digit);
+    }
+    #[inline(always)]
+    fn add_twice(&mut self, other: Self) {
+        self.low += 2 * other.low;
+        self.high += 2 * other.high;
+    }
+    /// Its digit; what remains is the column above, in the making.
+    #[inline(always)]
+    fn digit(&mut self) -> u64 {
+        let digit = self.low as u64;
+        *self = Self { low: (self.low >> 64) + self.high, high: 0 };
+        digit
+    }
+}
+
+/// Montgomery reduction of the number with the digits `t` and, above them, `upper`, plus the sum of the
+/// products, or twice that sum if `TWICE`, in bands of `K` rows: `t` receives the result divided by `R`,
+/// `quotient` Montgomery's quotient; returns the digit above `t`. The digits left over by the bands
+/// pass one row at a time.
 #[inline(always)]
-fn row<const P: usize>(
+fn reduce<const K: usize, const P: usize, const TWICE: bool>(
     cx: Context<'_>,
     t: &mut [u64],
+    upper: &[u64],
+    quotient: &mut [u64],
+    products: [(&[u64], &[u64]); P],
+) -> u64 {
+    let digits = cx.modulus.len();
+    let (full, rest) = (digits / K, digits % K);
+    let mut over = 0;
+    for i in 0..full {
+        let rows = products.map(|(x, y)| (&x.as_chunks().0[i], y));
+        let at = K * i;
+        over = band::<K, P, TWICE>(cx, t, &upper[at..], over, &mut quotient[at..], rows);
+    }
+    for at in digits - rest..digits {
+        let rows = products.map(|(x, y)| (&x.as_chunks().0[at], y));
+        over = band::<1, P, TWICE>(cx, t, &upper[at..], over, &mut quotient[at..], rows);
+    }
+    over
+}
+
+/// The first `K` rows of each product and of the reduction: clears and drops the first `K` digits of `t`
+/// and takes in as many of `upper`, and `over` at the lowest of these. Returns the digit above `t`.
+///
+/// A function of its own, so that its inner loop gets the registers to itself: inlined it was up to a
+/// fifth slower.
+#[inline(never)]
+#[allow(clippy::expect_used, reason = "slices of K digits are K digits long")]
+fn band<const K: usize, const P: usize, const TWICE: bool>(
+    cx: Context<'_>,
+    t: &mut [u64],
+    upper: &[u64],
     over: u64,
-    products: [(u64, &[u64]); P],
-    addends: [u64; P],
-) -> (u64, u64) {
+    quotient: &mut [u64],
+    products: [(&[u64; K], &[u64]); P],
+) -> u64 {
     let digits = cx.modulus.len();
     let (t, n) = (&mut t[..digits], &cx.modulus[..digits]);
-    let products = products.map(|(factor, number)| (factor, &number[..digits]));
-    let mut carry = [0; P];
-    let mut low = t[0];
-    for p in 0..P {
-        (low, carry[p]) = mac(products[p].0, products[p].1[0], low, addends[p]);
-    }
-    let q = low.wrapping_mul(cx.inverse);
-    let (_, mut reduced) = mac(q, n[0], low, 0);
-    for j in 1..digits {
-        let mut digit = t[j];
-        for p in 0..P {
-            (digit, carry[p]) = mac(products[p].0, products[p].1[j], digit, carry[p]);
+    let products = products.map(|(x, y)| (x, &y[..digits]));
+    // `once` collects the products where they count twice, and stays zero otherwise
+    let mut sum = Column::default();
+
+    // columns that the band clears
+    let mut q = [0; K];
+    for k in 0..K {
+        sum.add(t[k]);
+        let mut once = Column::default();
+        let target = if TWICE { &mut once } else { &mut sum };
+        for (x, y) in products {
+            for m in 0..=k {
+                target.mac(x[m], y[k - m]);
+            }
         }
-        (t[j - 1], reduced) = mac(q, n[j], digit, reduced);
+        sum.add_twice(once);
+        for m in 0..k {
+            sum.mac(q[m], n[k - m]);
+        }
+        q[k] = (sum.low as u64).wrapping_mul(cx.inverse);
+        sum.mac(q[k], n[0]);
+        sum.digit();
     }
-    let mut top = u128::from(over) + u128::from(reduced);
-    for carry in carry {
-        top += u128::from(carry);
+    quotient[..K].copy_from_slice(&q);
+    // columns that all its rows reach
+    for j in K..digits {
+        sum.add(t[j]);
+        let mut once = Column::default();
+        let target = if TWICE { &mut once } else { &mut sum };
+        for (x, y) in products {
+            let y: &[u64; K] = y[j + 1 - K..j + 1].try_into().expect("a slice of K digits");
+            for m in 0..K {
+                target.mac(x[m], y[K - 1 - m]);
+            }
+        }
+        sum.add_twice(once);
+        let n: &[u64; K] = n[j + 1 - K..j + 1].try_into().expect("a slice of K digits");
+        for m in 0..K {
+            sum.mac(q[m], n[K - 1 - m]);
+        }
+        t[j - K] = sum.digit();
     }
-    t[digits - 1] = top as u64;
-    ((top >> 64) as u64, q)
+    // columns that only the last rows reach
+    sum.add(over);
+    for k in 0..K {
+        sum.add(upper[k]);
+        let mut once = Column::default();
+        let target = if TWICE { &mut once } else { &mut sum };
+        for (x, y) in products {
+            for m in k + 1..K {
+                target.mac(x[m], y[digits + k - m]);
+            }
+        }
+        sum.add_twice(once);
+        for m in k + 1..K {
+            sum.mac(q[m], n[digits + k - m]);
+        }
+        t[digits - K + k] = sum.digit();
+    }
+    sum.low as u64
 }
 
-/// `t = x y`; `t` has one digit more than both together.
-fn product(t: &mut [u64], x: &[u64], y: &[u64]) {
-    t.fill(0);
-    for (i, &x) in x.iter().enumerate() {
-        let mut carry = 0;
-        for (t, &y) in t[i..i + y.len()].iter_mut().zip(y) {
-            (*t, carry) = mac(x, y, *t, carry);
-        }
-        t[i + y.len()] = carry;
-    }
-}
-
-/// `t = x^2`: the mixed products once, doubled, and the squares; `t` has one digit more than needed.
+/// `t = x^2`: the mixed products once, doubled, and the squares.
 fn square_product(t: &mut [u64], x: &[u64]) {
     let digits = x.len();
     t.fill(0);
@@ -191,8 +290,8 @@ fn square_product(t: &mut [u64], x: &[u64]) {
     }
 }
 
-/// `t += -quotient` modulo the modulus.
-fn add_negated(cx: Context<'_>, t: &mut [u64], quotient: &[u64]) {
+/// `t += -quotient` modulo the modulus; returns the carry.
+fn add_negated(cx: Context<'_>, t: &mut [u64], quotient: &[u64]) -> u64 {
     let mut carry = 0u128;
     for (k, t) in t.iter_mut().enumerate() {
         let addend = match quotient.get(k) {
@@ -203,28 +302,7 @@ fn add_negated(cx: Context<'_>, t: &mut [u64], quotient: &[u64]) {
         *t = sum as u64;
         carry = sum >> 64;
     }
-}
-
-/// Montgomery reduction of `t`, which is used up: `out` receives `t / R`; returns the digit above.
-/// Each digit of the quotient is reported.
-#[inline(always)]
-fn reduce(cx: Context<'_>, out: &mut [u64], t: &mut [u64], mut report: impl FnMut(usize, u64)) -> u64 {
-    let n = cx.modulus;
-    let digits = n.len();
-    let mut over = 0u64;
-    for i in 0..digits {
-        let q = t[i].wrapping_mul(cx.inverse);
-        report(i, q);
-        let mut carry = 0;
-        for (t, &n) in t[i..i + digits].iter_mut().zip(n) {
-            (*t, carry) = mac(q, n, *t, carry);
-        }
-        let top = u128::from(t[i + digits]) + u128::from(carry) + u128::from(over);
-        t[i + digits] = top as u64;
-        over = (top >> 64) as u64;
-    }
-    out.copy_from_slice(&t[digits..2 * digits]);
-    t[2 * digits] + over
+    carry as u64
 }
 
 /// Makes the upper half canonical: it is below `3N - 1`, and gains one if `N` was taken from the lower.

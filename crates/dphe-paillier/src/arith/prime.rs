@@ -94,7 +94,9 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
     let mut halves = Vec::new();
     for chunk in survivors.chunks(backend.lanes()) {
         let numbers: Vec<Nat> = chunk.iter().map(|&i| candidate(i)).collect();
-        halves.extend(numbers.iter().zip(fermat(&numbers, backend)).filter(|(_, prime)| *prime).map(|(h, _)| h.clone()));
+        halves.extend(
+            numbers.iter().zip(fermat(&numbers, backend)).filter(|(_, prime)| *prime).map(|(h, _)| h.clone()),
+        );
     }
     // Pocklington: for a prime h, p = 2h + 1 is prime if 2^(p-1) = 1 modulo p and 3 does not divide p.
     let wholes: Vec<Nat> = halves.iter().map(|h| nat::add(&nat::add(h, h), &nat::small(1))).collect();
@@ -218,10 +220,9 @@ impl Sieve {
         // Three primes below 2^18 fit a 64-bit product: one pass over the number for each three.
         for three in self.primes.chunks(3) {
             let product: u64 = three.iter().map(|&q| u64::from(q)).product();
-            let residue = limbs
-                .iter()
-                .rev()
-                .fold(0u64, |r, &limb| (((u128::from(r) << 64) | u128::from(limb)) % u128::from(product)) as u64);
+            let residue = limbs.iter().rev().fold(0u64, |r, &limb| {
+                (((u128::from(r) << 64) | u128::from(limb)) % u128::from(product)) as u64
+            });
             for &q in three {
                 let r = (residue % u64::from(q)) as u32;
                 let sixth = inverse_of_six(q);

@@ -326,7 +326,7 @@ unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a:
                 }
                 for k in 0..T {
                     acc[k] = S::double(acc[k]);
-                    if (T + k) % 2 == 0 {
+                    if (T + k).is_multiple_of(2) {
                         let ai = S::load(top.add((T + k) / 2 * w));
                         acc[k] = S::mac(acc[k], ai, ai);
                     }
@@ -366,7 +366,7 @@ unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc;
         }
         for k in 0..T {
             acc[k] = S::double(acc[k]);
-            if (k + ODD) % 2 == 0 {
+            if (k + ODD).is_multiple_of(2) {
                 let ai = S::load(middle.add((k + ODD) / 2 * w));
                 acc[k] = S::mac(acc[k], ai, ai);
             }

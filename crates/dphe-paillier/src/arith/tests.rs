@@ -220,7 +220,12 @@ fn kernels_agree_over_many_cases() {
 }
 
 /// Checks `x y` and `x^2` for eight pairs of operands; returns how many products that were.
-fn check_products(modulus: &Modulus, n: &BigUint, operands: &[(BigUint, BigUint)], expected: &[BigUint]) -> u64 {
+fn check_products(
+    modulus: &Modulus,
+    n: &BigUint,
+    operands: &[(BigUint, BigUint)],
+    expected: &[BigUint],
+) -> u64 {
     let mut scratch = modulus.scratch();
     let digits = |x: &BigUint| {
         let (high, low) = (x / n, x % n);
@@ -264,11 +269,12 @@ fn every_lane_fetches_its_own_entry() {
         let mut random = Random(99);
         let base = modulus.pair_digits(&to_nat(&random.below(&(&n * &n))));
         let table = super::fixed_base::FixedBase::new(&modulus, &base, 64);
-        let exponents: Vec<super::fixed_base::Limbs> = [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
-            .into_iter()
-            .chain((0..300).map(|_| random.next()))
-            .map(|e| zeroize::Zeroizing::new(vec![e]))
-            .collect();
+        let exponents: Vec<super::fixed_base::Limbs> =
+            [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
+                .into_iter()
+                .chain((0..300).map(|_| random.next()))
+                .map(|e| zeroize::Zeroizing::new(vec![e]))
+                .collect();
         let mut results = vec![vec![0; modulus.pair_words()]; exponents.len()];
         table.pow(&modulus, &exponents, &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
         for (exponent, result) in exponents.iter().zip(&results) {
@@ -301,13 +307,13 @@ fn products_of_powers_agree_with_powers() {
                 })
                 .collect();
             // in Montgomery form
-            let digits: Vec<_> = bases.iter().map(|b| modulus.pair_digits(&to_nat(&(b * &r % &n_squared)))).collect();
+            let digits: Vec<_> =
+                bases.iter().map(|b| modulus.pair_digits(&to_nat(&(b * &r % &n_squared)))).collect();
             let sources: Vec<&[u64]> = digits.iter().map(|d| &**d).collect();
             let product = super::multi_pow::multi_pow_vartime(&modulus, &sources, &exponents);
-            let expected = bases
-                .iter()
-                .zip(&exponents)
-                .fold(BigUint::from(1u8), |p, (b, &e)| p * b.modpow(&BigUint::from(e), &n_squared) % &n_squared);
+            let expected = bases.iter().zip(&exponents).fold(BigUint::from(1u8), |p, (b, &e)| {
+                p * b.modpow(&BigUint::from(e), &n_squared) % &n_squared
+            });
             let expected = modulus.pair_digits(&to_nat(&(expected * &r % &n_squared)));
             assert_eq!(&product[..], &expected[..], "{backend}: {count} bases");
         }

@@ -1,0 +1,136 @@
+//! Does the time depend on the secret? Two classes, fixed against random, in random order (the method of
+//! Reparaz, Balasch and Verbauwhede, "Dude, is my code constant time?"); Welch's t is printed.
+//!
+//! A machine that others use gives outliers, so the slowest samples are cropped and a test may try again. A
+//! deliberately leaky function shows that the test would notice.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Instant;
+
+use dphe_paillier::{Ciphertext, DecryptionKey, NoiseMode, Plaintext, Threads, hazmat};
+use rand_core::{CryptoRng, Infallible, Rng, SeedableRng, TryCryptoRng, TryRng};
+
+/// Above this, times differ. (Customary is 4.5 on a quiet machine.)
+const THRESHOLD: f64 = 10.0;
+const SAMPLES: usize = 4000;
+
+/// Measures `work(class)` in random order and returns |t|.
+fn t_statistic(mut work: impl FnMut(bool) -> Box<dyn FnOnce()>) -> f64 {
+    let mut rng = chacha20::ChaCha20Rng::seed_from_u64(7);
+    let mut samples: Vec<(bool, f64)> = (0..SAMPLES)
+        .map(|_| {
+            let class = rng.next_u32().is_multiple_of(2);
+            // prepared before the clock starts: the same work for both classes
+            let run = work(class);
+            let start = Instant::now();
+            run();
+            (class, start.elapsed().as_secs_f64())
+        })
+        .collect();
+    samples.sort_by(|a, b| a.1.total_cmp(&b.1));
+    samples.truncate(SAMPLES * 8 / 10);
+    let moments = |class: bool| {
+        let times: Vec<f64> = samples.iter().filter(|s| s.0 == class).map(|s| s.1).collect();
+        let count = times.len() as f64;
+        let mean = times.iter().sum::<f64>() / count;
+        let variance = times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        (mean, variance / count)
+    };
+    let ((m0, v0), (m1, v1)) = (moments(false), moments(true));
+    ((m0 - m1) / (v0 + v1).sqrt()).abs()
+}
+
+/// The best of up to three tries, since noise only ever adds.
+fn best_of_three(name: &str, mut measure: impl FnMut() -> f64) -> f64 {
+    let mut best = f64::MAX;
+    for attempt in 1..=3 {
+        let t = measure();
+        println!("{name}: |t| = {t:.2} over {SAMPLES} samples, attempt {attempt}");
+        best = best.min(t);
+        if best < THRESHOLD {
+            break;
+        }
+    }
+    best
+}
+
+/// A generator that hands out what it was given: both classes draw in the same way.
+struct Replay(std::vec::IntoIter<u64>);
+
+impl TryRng for Replay {
+    type Error = Infallible;
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.next_u64() as u32)
+    }
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.next().unwrap_or(0))
+    }
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        bytes.fill(0);
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for Replay {}
+
+fn key() -> &'static DecryptionKey {
+    static KEY: std::sync::LazyLock<DecryptionKey> = std::sync::LazyLock::new(|| {
+        let bits = hazmat::insecure_key_bits(512).unwrap();
+        let mut rng = chacha20::ChaCha20Rng::seed_from_u64(1);
+        DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng, Threads::new(2)).unwrap()
+    });
+    &KEY
+}
+
+fn encryptions(values: &[i128], rng: &mut impl CryptoRng) -> Vec<Ciphertext> {
+    let key = key().encryption_key();
+    let ms: Vec<_> = values.iter().map(|&m| Plaintext::new(key, m).unwrap()).collect();
+    key.encrypt_all(&ms, rng, Threads::ONE).unwrap()
+}
+
+/// One test for all, so that they do not disturb each other.
+#[test]
+fn times_do_not_tell_the_secret() {
+    let mut rng = chacha20::ChaCha20Rng::seed_from_u64(3);
+    let secret = key();
+    let public = secret.encryption_key();
+    public.prepare();
+
+    // decryption: one ciphertext of zero again and again, or fresh ones of anything
+    let fixed = encryptions(&[0], &mut rng);
+    let random: Vec<i128> = (0..SAMPLES).map(|_| i128::from(rng.next_u64())).collect();
+    let random = encryptions(&random, &mut rng);
+    let decryption = best_of_three("decryption", || {
+        let mut next = random.iter();
+        t_statistic(|class| {
+            // both are drawn and copied in either class
+            let (fixed, random) = (fixed[0].clone(), next.next().unwrap().clone());
+            let (chosen, other) = if class { (fixed, random) } else { (random, fixed) };
+            drop(other);
+            Box::new(move || drop(std::hint::black_box(secret.decrypt(&chosen))))
+        })
+    });
+
+    // blinding: the all-zero exponent again and again, or random ones
+    let blinding = best_of_three("blinding", || {
+        t_statistic(|class| {
+            let random: Vec<u64> = (0..64).map(|_| rng.next_u64()).collect();
+            let words = if class { vec![0; 64] } else { random };
+            let mut replay = Replay(words.into_iter());
+            Box::new(move || drop(std::hint::black_box(public.blindings(1, &mut replay, Threads::ONE))))
+        })
+    });
+
+    // positive control: multiplying by a scalar takes time that depends on it
+    let x = encryptions(&[5], &mut rng);
+    let control = t_statistic(|class| {
+        let (x, scalar) = (x.clone(), if class { 1 } else { i64::MAX });
+        Box::new(move || drop(std::hint::black_box(public.mul_small_vartime(&x, &[scalar], Threads::ONE))))
+    });
+    println!("control (a leak on purpose): |t| = {control:.2}");
+
+    assert!(control > THRESHOLD, "the test notices a leak: {control}");
+    assert!(decryption < THRESHOLD, "decryption: |t| = {decryption}");
+    assert!(blinding < THRESHOLD, "blinding: |t| = {blinding}");
+}
