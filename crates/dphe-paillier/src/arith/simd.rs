@@ -15,6 +15,20 @@
 // Index arithmetic on blocks reads better as loops over `k` than as iterator chains.
 #![allow(clippy::needless_range_loop)]
 
+/// Runs the body for `$k` from 0 to `$t - 1`, `$t` at most 10, each in code of its own. The compiler gives
+/// up on unrolling nested loops over a block of ten, and then keeps the accumulators in memory.
+macro_rules! unrolled {
+    ($k:ident < $t:expr, $body:block) => {
+        unrolled!(@each $k, $t, $body, 0 1 2 3 4 5 6 7 8 9)
+    };
+    (@each $k:ident, $t:expr, $body:block, $($literal:literal)*) => {
+        $({
+            let $k: usize = $literal;
+            if $k < $t $body
+        })*
+    };
+}
+
 /// One instruction set: a register of lanes and a wide accumulator.
 ///
 /// # Safety
@@ -228,20 +242,16 @@ unsafe fn columns<S: Simd, const T: usize, const DOUBLE: bool>(
                 band::<S, T>(&mut acc, a, b, start, first, (start + 1).min(digits));
                 if start < digits {
                     // rows that enter inside the block
-                    for q in 1..T {
-                        let ai = S::load(a.add((start + q) * w));
-                        for k in q..T {
-                            acc[k] = S::mac(acc[k], ai, S::load(b.add((k - q) * w)));
+                    unrolled!(q < T, {
+                        if q > 0 {
+                            let ai = S::load(a.add((start + q) * w));
+                            for k in q..T {
+                                acc[k] = S::mac(acc[k], ai, S::load(b.add((k - q) * w)));
+                            }
                         }
-                    }
+                    });
                 } else {
-                    // rows that leave inside the block
-                    for q in 1..T {
-                        let ai = S::load(a.add((start - digits + q) * w));
-                        for k in 0..q {
-                            acc[k] = S::mac(acc[k], ai, S::load(b.add((digits - q + k) * w)));
-                        }
-                    }
+                    leaving::<S, T>(&mut acc, a.add((start - digits) * w), b.add(digits * w));
                 }
             }
             for k in 0..T {
@@ -281,6 +291,25 @@ unsafe fn band<S: Simd, const T: usize>(
     }
 }
 
+/// Adds the products of the rows that leave inside a block: row `q` of `a` meets the first `q` columns,
+/// with the last `q` rows of `b`, whose end is given.
+///
+/// # Safety
+/// See [`Simd`]; `a` holds `T` registers, and as many lie before `b_end`.
+#[inline(always)]
+unsafe fn leaving<S: Simd, const T: usize>(acc: &mut [S::Acc; T], a: *const u64, b_end: *const u64) {
+    let w = S::LANES;
+    // SAFETY: `q < T`, and `k < q` keeps the row of `b` before its end.
+    unsafe {
+        unrolled!(q < T, {
+            let ai = S::load(a.add(q * w));
+            for k in 0..q {
+                acc[k] = S::mac(acc[k], ai, S::load(b_end.sub((q - k) * w)));
+            }
+        });
+    }
+}
+
 /// `t = a^2`, `2 * digits` columns, not carried: each mixed product once, doubled, and the squares.
 ///
 /// # Safety
@@ -300,13 +329,7 @@ unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a:
                 let first = (start + T).saturating_sub(digits);
                 band::<S, T>(&mut acc, a, a, start, first, start.div_ceil(2));
                 if start >= digits {
-                    // rows that leave inside the block
-                    for q in 1..T {
-                        let ai = S::load(a.add((start - digits + q) * w));
-                        for k in 0..q {
-                            acc[k] = S::mac(acc[k], ai, S::load(a.add((digits - q + k) * w)));
-                        }
-                    }
+                    leaving::<S, T>(&mut acc, a.add((start - digits) * w), a.add(digits * w));
                 }
                 if start % 2 == 0 {
                     diagonal::<S, T, 0>(&mut acc, a.add(start / 2 * w));
@@ -316,14 +339,14 @@ unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a:
             } else {
                 // the last block, where rows leave and meet the diagonal at once
                 let top = a.add((digits - T) * w);
-                for q in 1..T {
+                unrolled!(q < T, {
                     let ai = S::load(top.add(q * w));
                     for k in 0..q {
                         if k + T > 2 * q {
                             acc[k] = S::mac(acc[k], ai, S::load(top.add((T + k - q) * w)));
                         }
                     }
-                }
+                });
                 for k in 0..T {
                     acc[k] = S::double(acc[k]);
                     if (T + k).is_multiple_of(2) {
@@ -352,18 +375,17 @@ unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc;
     // SAFETY: rows `middle + q` and `middle + ODD + k - q` add up to column `start + k`, with
     // `start + k < 2 * digits - T` in the last block but one.
     unsafe {
-        for q in ODD..T {
+        unrolled!(q < T, {
             // row i = start/2 + q meets j = start + k - i > i
-            if 2 * q >= T + ODD {
-                break;
-            }
-            let ai = S::load(middle.add(q * w));
-            for k in 0..T {
-                if k + ODD > 2 * q {
-                    acc[k] = S::mac(acc[k], ai, S::load(middle.add((ODD + k - q) * w)));
+            if q >= ODD && 2 * q < T + ODD {
+                let ai = S::load(middle.add(q * w));
+                for k in 0..T {
+                    if k + ODD > 2 * q {
+                        acc[k] = S::mac(acc[k], ai, S::load(middle.add((ODD + k - q) * w)));
+                    }
                 }
             }
-        }
+        });
         for k in 0..T {
             acc[k] = S::double(acc[k]);
             if (k + ODD).is_multiple_of(2) {
@@ -396,7 +418,7 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
                 acc[k] = S::acc(S::load(t.add((start + k) * w)));
             }
             band::<S, T>(&mut acc, quotient, n, start, 0, start);
-            for k in 0..T {
+            unrolled!(k < T, {
                 acc[k] = S::plus(acc[k], carried);
                 let q = S::mul_low(S::word(acc[k]), inverse);
                 S::store(quotient.add((start + k) * w), q);
@@ -405,7 +427,7 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
                 for j in k + 1..T {
                     acc[j] = S::mac(acc[j], q, S::load(n.add((j - k) * w)));
                 }
-            }
+            });
             start += T;
         }
         // upper half: what remains is the result
@@ -415,12 +437,7 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
                 acc[k] = S::acc(S::load(t.add((start + k) * w)));
             }
             band::<S, T>(&mut acc, quotient, n, start, start + T - digits, digits);
-            for q in 1..T {
-                let qi = S::load(quotient.add((start - digits + q) * w));
-                for k in 0..q {
-                    acc[k] = S::mac(acc[k], qi, S::load(n.add((digits - q + k) * w)));
-                }
-            }
+            leaving::<S, T>(&mut acc, quotient.add((start - digits) * w), n.add(digits * w));
             for k in 0..T {
                 acc[k] = S::plus(acc[k], carried);
                 S::store(out.add((start - digits + k) * w), S::and(S::word(acc[k]), mask));
