@@ -169,11 +169,10 @@ impl EncryptionKey {
         self.check_ciphertexts(xs)?;
         self.check_ciphertexts(ys)?;
         let n = self.modulus();
-        Ok(self.by_group(xs.len(), threads, |range, z, scratch| {
-            let (mut x, mut y) = (n.pairs(), n.pairs());
-            n.gather(&mut x, &digits(&xs[range.clone()]), n.one());
-            n.gather(&mut y, &digits(&ys[range]), n.one());
-            n.mul_pair(z, &x, &y, scratch);
+        Ok(self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
+            n.gather(x, &digits(&xs[range.clone()]), n.one());
+            n.gather(y, &digits(&ys[range]), n.one());
+            n.mul_pair(z, x, y, scratch);
         }))
     }
 
@@ -249,11 +248,10 @@ impl EncryptionKey {
         same_length(xs.len(), ks.len())?;
         self.check_ciphertexts(xs)?;
         let n = self.modulus();
-        let products = self.by_group(xs.len(), threads, |range, z, scratch| {
-            let mut x = n.pairs();
-            n.gather(&mut x, &digits(&xs[range.clone()]), n.one());
+        let products = self.by_group(xs.len(), threads, |range, Workspace { z, x, scratch, .. }| {
+            n.gather(x, &digits(&xs[range.clone()]), n.one());
             let exponents: Vec<u64> = ks[range].iter().map(|k| k.unsigned_abs()).collect();
-            z.copy_from_slice(&pow::pow_small_vartime(n, &x, &exponents, scratch));
+            *z = pow::pow_small_vartime(n, x, &exponents, scratch);
         });
         products
             .into_iter()
@@ -298,25 +296,23 @@ impl EncryptionKey {
     ) -> Result<Vec<Ciphertext>, Error> {
         columns.iter().try_for_each(|column| self.check_ciphertexts(column))?;
         let n = self.modulus();
-        Ok(self.by_group(columns.len(), threads, |range, z, scratch| {
+        Ok(self.by_group(columns.len(), threads, |range, Workspace { z, x, y, scratch }| {
             let columns = &columns[range];
             let height = columns.iter().map(|column| column.len()).max().unwrap_or(0);
-            let mut packed = n.broadcast(n.one());
-            let (mut x, mut next) = (n.pairs(), n.pairs());
+            *z = n.broadcast(n.one());
             for j in (0..height).rev() {
                 if j + 1 < height {
                     for _ in 0..slot_bits {
-                        n.square_pair(&mut next, &packed, scratch);
-                        core::mem::swap(&mut next, &mut packed);
+                        n.square_pair(y, z, scratch);
+                        core::mem::swap(y, z);
                     }
                 }
                 let row: Vec<&[u64]> =
                     columns.iter().map(|column| column.get(j).map_or(n.one(), Ciphertext::digits)).collect();
-                n.gather(&mut x, &row, n.one());
-                n.mul_pair(&mut next, &packed, &x, scratch);
-                core::mem::swap(&mut next, &mut packed);
+                n.gather(x, &row, n.one());
+                n.mul_pair(y, z, x, scratch);
+                core::mem::swap(y, z);
             }
-            z.copy_from_slice(&packed);
         }))
     }
 
@@ -331,38 +327,36 @@ impl EncryptionKey {
         let half = n.residues().len();
         let r_squared = n.broadcast(&n.r_squared()[..n.residue_words()]);
         let zero = Lanes::zeros(n.residue_words());
-        Ok(self.by_group(xs.len(), threads, |range, z, scratch| {
+        Ok(self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
             let plain: Vec<Lanes> =
                 ms[range.clone()].iter().map(|m| n.digits_of(m.residue(), n.residue_words())).collect();
-            let mut m = n.residues();
-            n.gather(&mut m, &plain.iter().map(|m| &**m).collect::<Vec<_>>(), &zero);
+            let (m, factor) = x.split_at_mut(half);
+            n.gather(m, &plain.iter().map(|m| &**m).collect::<Vec<_>>(), &zero);
             n.gather(z, &digits(&xs[range]), n.one());
             let (lower, upper) = z.split_at_mut(half);
-            let (mut factor, mut product) = (n.residues(), n.residues());
-            n.mul(&mut factor, &m, &r_squared, scratch);
-            n.mul(&mut product, &factor, lower, scratch);
-            n.canonical(&mut product, scratch);
-            n.add(upper, &product, scratch);
+            n.mul(factor, m, &r_squared, scratch);
+            let product = &mut y[..half];
+            n.mul(product, factor, lower, scratch);
+            n.canonical(product, scratch);
+            n.add(upper, product, scratch);
         }))
     }
 
-    /// Runs `work` on groups of as many ciphertexts as there are lanes; it leaves the results in the
-    /// group it is given.
+    /// Runs `work` on groups of as many ciphertexts as there are lanes; it leaves the results in `z`.
     pub(crate) fn by_group(
         &self,
         count: usize,
         threads: Threads,
-        work: impl Fn(core::ops::Range<usize>, &mut [u64], &mut Scratch) + Sync,
+        work: impl Fn(core::ops::Range<usize>, &mut Workspace) + Sync,
     ) -> Vec<Ciphertext> {
         let n = self.modulus();
         threads.map(count, n.lanes(), |range| {
-            let mut scratch = n.scratch();
-            let mut z = n.pairs();
+            let mut workspace = Workspace { z: n.pairs(), x: n.pairs(), y: n.pairs(), scratch: n.scratch() };
             let mut results = Vec::with_capacity(range.len());
             for start in range.clone().step_by(n.lanes()) {
                 let end = range.end.min(start + n.lanes());
-                work(start..end, &mut z, &mut scratch);
-                results.extend(self.take_apart(&mut z, end - start, &mut scratch));
+                work(start..end, &mut workspace);
+                results.extend(self.take_apart(&mut workspace.z, end - start, &mut workspace.scratch));
             }
             results
         })
@@ -389,6 +383,14 @@ impl EncryptionKey {
     fn check_plaintexts(&self, plaintexts: &[Plaintext]) -> Result<(), Error> {
         if plaintexts.iter().all(|m| m.key() == self) { Ok(()) } else { Err(Error::KeyMismatch) }
     }
+}
+
+/// Groups of pairs to work in, made once a thread; the result goes into `z`.
+pub(crate) struct Workspace {
+    pub(crate) z: Lanes,
+    pub(crate) x: Lanes,
+    pub(crate) y: Lanes,
+    pub(crate) scratch: Scratch,
 }
 
 fn digits(ciphertexts: &[Ciphertext]) -> Vec<&[u64]> {

@@ -7,6 +7,7 @@
 use crate::arith::lanes::Lanes;
 use crate::arith::modulus::{Modulus, Ring};
 use crate::arith::nat::{self, Nat};
+use crate::ciphertext::Workspace;
 use crate::{Ciphertext, EncryptionKey, Error, Threads};
 
 impl EncryptionKey {
@@ -87,11 +88,10 @@ impl EncryptionKey {
         let mut one = Lanes::zeros(n.pair_words());
         one[0] = 1;
         let one = n.broadcast(&one);
-        Ok(self.by_group(ciphertexts.len(), threads, |range, z, scratch| {
-            let mut x = n.pairs();
+        Ok(self.by_group(ciphertexts.len(), threads, |range, Workspace { z, x, scratch, .. }| {
             let sources: Vec<&[u64]> = ciphertexts[range].iter().map(Ciphertext::digits).collect();
-            n.gather(&mut x, &sources, n.one());
-            n.mul_pair(z, &x, &one, scratch);
+            n.gather(x, &sources, n.one());
+            n.mul_pair(z, x, &one, scratch);
         }))
     }
 
@@ -111,7 +111,7 @@ impl EncryptionKey {
             return Err(Error::CiphertextUnit { index: culprit.unwrap_or(0) });
         }
         let r_squared = n.broadcast(n.r_squared());
-        Ok(self.by_group(halves.len(), threads, |range, z, scratch| {
+        Ok(self.by_group(halves.len(), threads, |range, Workspace { z, x, scratch, .. }| {
             let pairs: Vec<Lanes> = range
                 .map(|i| {
                     let mut pair = Lanes::zeros(n.pair_words());
@@ -121,9 +121,8 @@ impl EncryptionKey {
                     pair
                 })
                 .collect();
-            let mut x = n.pairs();
-            n.gather(&mut x, &pairs.iter().map(|pair| &**pair).collect::<Vec<_>>(), n.one());
-            n.mul_pair(z, &x, &r_squared, scratch);
+            n.gather(x, &pairs.iter().map(|pair| &**pair).collect::<Vec<_>>(), n.one());
+            n.mul_pair(z, x, &r_squared, scratch);
         }))
     }
 }

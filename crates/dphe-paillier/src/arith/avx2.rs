@@ -119,27 +119,35 @@ impl Simd for Avx2 {
 
 super::kernel_entry_points!(Avx2, BLOCK, "avx2");
 
-/// Each lane fetches its own entry of a table, touching all of the table alike: `table` holds, for
-/// each of `rows` digits, that digit of all `1 << window` entries; `index` one entry number a lane.
+/// Each lane of two groups fetches its own entry of a table, touching all of the table alike: `table`
+/// holds, for each of `rows` digits, that digit of all `1 << window` entries; `index` one entry number a
+/// lane, for the first group and then for the second.
 ///
-/// Eight entries are permuted by one instruction whose timing does not depend on the indices; the
-/// higher index bits choose among the results by masks.
+/// Eight entries are permuted for eight lanes by one instruction whose timing does not depend on the
+/// indices; the higher index bits choose among the results by masks.
 ///
 /// # Safety
-/// The CPU has AVX2; `out` holds `rows` registers, `table` `rows << window` words and
+/// The CPU has AVX2; each group in `out` holds `rows` registers, `table` `rows << window` words and
 /// `4 <= window <= 8`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn lookup(out: *mut u64, table: *const u32, rows: usize, window: u32, index: *const u64) {
-    // SAFETY: `index` is one register; table reads stay within `rows << window` words.
+pub(super) unsafe fn lookup(
+    out: [*mut u64; 2],
+    table: *const u32,
+    rows: usize,
+    window: u32,
+    index: &[u64; 2 * LANES],
+) {
+    let index = index.map(|i| i as i32);
+    // SAFETY: eight indices are one register; table reads stay within `rows << window` words.
     unsafe {
-        let index = _mm256_loadu_si256(index.cast());
+        let index = _mm256_loadu_si256(index.as_ptr().cast());
         // blends look at the top bit of each lane
         let masks = [
-            _mm256_castsi256_pd(_mm256_slli_epi64::<60>(index)),
-            _mm256_castsi256_pd(_mm256_slli_epi64::<59>(index)),
-            _mm256_castsi256_pd(_mm256_slli_epi64::<58>(index)),
-            _mm256_castsi256_pd(_mm256_slli_epi64::<57>(index)),
-            _mm256_castsi256_pd(_mm256_slli_epi64::<56>(index)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<27>(index)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<26>(index)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<25>(index)),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<24>(index)),
         ];
         for row in 0..rows {
             let entries = table.add(row << window);
@@ -150,7 +158,8 @@ pub(super) unsafe fn lookup(out: *mut u64, table: *const u32, rows: usize, windo
                 7 => fold::<16>(entries, index, &masks),
                 _ => fold::<32>(entries, index, &masks),
             };
-            Avx2::store(out.add(row * LANES), v);
+            Avx2::store(out[0].add(row * LANES), _mm256_cvtepu32_epi64(_mm256_castsi256_si128(v)));
+            Avx2::store(out[1].add(row * LANES), _mm256_cvtepu32_epi64(_mm256_extracti128_si256::<1>(v)));
         }
     }
 }
@@ -161,23 +170,22 @@ pub(super) unsafe fn lookup(out: *mut u64, table: *const u32, rows: usize, windo
 /// `8 * N` words are readable at `entries`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn fold<const N: usize>(entries: *const u32, index: __m256i, masks: &[__m256d; 5]) -> __m256i {
-    let mut v = [_mm256_setzero_pd(); N];
+unsafe fn fold<const N: usize>(entries: *const u32, index: __m256i, masks: &[__m256; 5]) -> __m256i {
+    let mut v = [_mm256_setzero_ps(); N];
     for (i, v) in v.iter_mut().enumerate() {
         // SAFETY: `i < N` groups of eight words; the permutation uses the low three index bits.
         let eight = unsafe { _mm256_loadu_si256(entries.add(8 * i).cast()) };
-        *v = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(eight, index));
+        *v = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(eight, index));
     }
     let (mut left, mut level) = (N, 0);
     while left > 1 {
         left /= 2;
         for i in 0..left {
-            v[i] = _mm256_blendv_pd(v[2 * i], v[2 * i + 1], masks[level]);
+            v[i] = _mm256_blendv_ps(v[2 * i], v[2 * i + 1], masks[level]);
         }
         level += 1;
     }
-    // the upper half of each lane was permuted by the index's zero upper half: clear it
-    _mm256_and_si256(_mm256_castpd_si256(v[0]), _mm256_set1_epi64x((1 << BITS) - 1))
+    _mm256_castps_si256(v[0])
 }
 
 /// Writes four numbers of `rows` digits side by side.

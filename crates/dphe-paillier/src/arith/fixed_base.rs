@@ -76,22 +76,25 @@ impl FixedBase {
         assert_eq!(exponents.len(), results.len(), "one result for each exponent");
         let lanes = modulus.lanes();
         let mut scratch = modulus.scratch();
-        let mut entry = modulus.pairs();
+        let mut entries = [modulus.pairs(), modulus.pairs()];
         let mut next = modulus.pairs();
         let mut accumulators: Vec<Lanes> = (0..GROUPS).map(|_| modulus.pairs()).collect();
         for (exponents, results) in exponents.chunks(GROUPS * lanes).zip(results.chunks_mut(GROUPS * lanes)) {
             for i in 0..self.exponent_bits.div_ceil(self.window) {
-                for (group, accumulator) in exponents.chunks(lanes).zip(&mut accumulators) {
-                    let mut index = Zeroizing::new([0; 8]);
-                    for (index, exponent) in index.iter_mut().zip(group) {
+                for (two, accumulators) in exponents.chunks(2 * lanes).zip(accumulators.chunks_mut(2)) {
+                    let mut index = Zeroizing::new([0; 16]);
+                    for (index, exponent) in index.iter_mut().zip(two) {
                         *index = bit_window(exponent, i * self.window, self.window);
                     }
-                    if i == 0 {
-                        self.lookup(modulus, 0, &index, accumulator);
-                    } else {
-                        self.lookup(modulus, i as usize, &index, &mut entry);
-                        modulus.mul_pair(&mut next, accumulator, &entry, &mut scratch);
-                        core::mem::swap(&mut next, accumulator);
+                    let groups = two.len().div_ceil(lanes);
+                    self.lookup(modulus, i as usize, &index, &mut entries, groups);
+                    for (accumulator, entry) in accumulators.iter_mut().zip(&mut entries).take(groups) {
+                        if i == 0 {
+                            core::mem::swap(accumulator, entry);
+                        } else {
+                            modulus.mul_pair(&mut next, accumulator, entry, &mut scratch);
+                            core::mem::swap(accumulator, &mut next);
+                        }
                     }
                 }
             }
@@ -110,29 +113,43 @@ impl FixedBase {
         }
     }
 
-    /// Fetches for each lane its entry of window `i`, reading the whole window alike.
-    fn lookup(&self, modulus: &Modulus, i: usize, index: &[u64; 8], out: &mut [u64]) {
-        let rows = modulus.pair_words();
-        assert_eq!(out.len(), rows * modulus.lanes(), "a group of pairs");
+    /// Fetches for each lane of one or two groups its entry of window `i`, reading the whole window alike.
+    fn lookup(&self, modulus: &Modulus, i: usize, index: &[u64; 16], out: &mut [Lanes; 2], groups: usize) {
+        let (rows, lanes) = (modulus.pair_words(), modulus.lanes());
+        assert!(out.iter().all(|out| out.len() == rows * lanes), "groups of pairs");
         let words = rows << self.window;
         let range = i * words..(i + 1) * words;
         match &self.table {
-            Table::Entries(table) => portable::lookup(out, &table[range], index[0]),
-            #[cfg(target_arch = "x86_64")]
-            Table::Digits(table) if modulus.backend() == Backend::Ifma => {
-                let table = &table[range];
-                // SAFETY: the modulus' back end runs here; `table` holds `rows << window` words, `out`
-                // `rows` registers, `index` one.
-                unsafe { ifma::lookup(out.as_mut_ptr(), table.as_ptr(), rows, self.window, index.as_ptr()) };
-            }
             #[cfg(target_arch = "x86_64")]
             Table::ShortDigits(table) if modulus.backend() == Backend::Avx2 => {
                 let table = &table[range];
-                // SAFETY: as above.
-                unsafe { avx2::lookup(out.as_mut_ptr(), table.as_ptr(), rows, self.window, index.as_ptr()) };
+                let index = index.first_chunk().unwrap_or(&[0; 8]);
+                let out = [out[0].as_mut_ptr(), out[1].as_mut_ptr()];
+                // SAFETY: the modulus' back end runs here; `table` holds `rows << window` words, each
+                // group `rows` registers.
+                unsafe { avx2::lookup(out, table.as_ptr(), rows, self.window, index) };
             }
-            Table::Digits(table) => plain_lookup(out, &table[range], index, self.window),
             Table::ShortDigits(_) => unreachable!("a table is used with the back end that made it"),
+            #[cfg(target_arch = "x86_64")]
+            Table::Digits(table) if modulus.backend() == Backend::Ifma => {
+                let table = &table[range];
+                for (out, index) in out.iter_mut().zip(index.chunks_exact(lanes)).take(groups) {
+                    // SAFETY: as above, and `index` is one register.
+                    unsafe {
+                        ifma::lookup(out.as_mut_ptr(), table.as_ptr(), rows, self.window, index.as_ptr());
+                    }
+                }
+            }
+            Table::Digits(table) => {
+                for (out, index) in out.iter_mut().zip(index.chunks_exact(lanes)).take(groups) {
+                    plain_lookup(out, &table[range.clone()], index, self.window);
+                }
+            }
+            Table::Entries(table) => {
+                for (out, index) in out.iter_mut().zip(index).take(groups) {
+                    portable::lookup(out, &table[range.clone()], *index);
+                }
+            }
         }
     }
 }
@@ -158,7 +175,7 @@ impl Table {
 }
 
 /// The look-up of [`Table::Digits`] without vector instructions, for the emulated back end.
-fn plain_lookup(out: &mut [u64], table: &[u64], index: &[u64; 8], window: u32) {
+fn plain_lookup(out: &mut [u64], table: &[u64], index: &[u64], window: u32) {
     for (out, entries) in out.chunks_exact_mut(8).zip(table.chunks_exact(1 << window)) {
         for (out, index) in out.iter_mut().zip(index) {
             portable::lookup(core::slice::from_mut(out), entries, *index);

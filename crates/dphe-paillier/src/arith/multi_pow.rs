@@ -1,24 +1,25 @@
-//! The product of many powers with public 128-bit exponents, by Pippenger's buckets.
+//! The product of many powers with public exponents of up to 128 bits, by Pippenger's buckets.
 //!
 //! The lanes work on different windows of the exponents, so one base serves a whole group of buckets.
 
 use super::lanes::Lanes;
 use super::modulus::Modulus;
 
-/// The product of `bases[i]^exponents[i]` modulo `N^2`: canonical pairs in Montgomery form in, and out.
-pub(crate) fn multi_pow_vartime(modulus: &Modulus, bases: &[&[u64]], exponents: &[u128]) -> Lanes {
+/// The product of `bases[i]^exponents[i]` modulo `N^2`, for exponents of `bits` bits: canonical pairs in Montgomery form in, and out.
+pub(crate) fn multi_pow_vartime(modulus: &Modulus, bases: &[&[u64]], exponents: &[u128], bits: u32) -> Lanes {
     assert_eq!(bases.len(), exponents.len(), "one exponent for each base");
     // Buckets cost 2^(w + 1) multiplications a window however many bases there are.
     let window: u32 = match bases.len() {
         0..16 => 2,
-        16..256 => 4,
+        16..1024 => 4,
         _ => 8,
     };
+    let windows = bits.div_ceil(window);
     let lanes = modulus.lanes();
     let mut scratch = modulus.scratch();
     let mut product = modulus.pairs();
-    let mut sums = Vec::with_capacity((128 / window) as usize);
-    for first in (0..128 / window).step_by(lanes) {
+    let mut sums = Vec::with_capacity(windows as usize);
+    for first in (0..windows).step_by(lanes) {
         let mut buckets: Vec<Lanes> = (1..1 << window).map(|_| modulus.broadcast(modulus.one())).collect();
         let digit = |exponent: u128, lane: usize| {
             let shift = (first + lane as u32) * window;
@@ -57,7 +58,7 @@ pub(crate) fn multi_pow_vartime(modulus: &Modulus, bases: &[&[u64]], exponents: 
             sums.push(sum);
         }
     }
-    sums.truncate((128 / window) as usize);
+    sums.truncate(windows as usize);
 
     let mut result = modulus.broadcast(modulus.one());
     for sum in sums.iter().rev() {

@@ -193,3 +193,14 @@ pub(crate) fn subtract_once(x: &[u64], m: &[u64]) -> Vec<u64> {
     difference.pop();
     difference
 }
+
+/// `sum += factor * x`; the sum must be long enough.
+pub(crate) fn add_multiple(sum: &mut [u64], factor: u64, x: &[u64]) {
+    let mut carry = 0u128;
+    for (i, digit) in sum.iter_mut().enumerate() {
+        let product = u128::from(factor) * u128::from(x.get(i).copied().unwrap_or(0));
+        carry += product + u128::from(*digit);
+        *digit = carry as u64;
+        carry >>= 64;
+    }
+}

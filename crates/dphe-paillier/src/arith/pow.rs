@@ -41,15 +41,15 @@ pub(crate) fn pow(
     scratch: &mut Scratch,
 ) -> Lanes {
     let table = powers(modulus, ring, base, 1 << WINDOW, scratch);
-    let mut result = modulus.broadcast(modulus.one_in(ring));
+    let mut result = modulus.group(ring);
     let mut next = modulus.group(ring);
     let mut chosen = modulus.group(ring);
-    for (i, &window) in exponent.0.iter().enumerate() {
-        if i > 0 {
-            for _ in 0..WINDOW {
-                modulus.square_in(ring, &mut next, &result, scratch);
-                core::mem::swap(&mut next, &mut result);
-            }
+    let (&first, rest) = exponent.0.split_first().unwrap_or((&0, &[]));
+    modulus.select(&mut result, &table, u64::from(first));
+    for &window in rest {
+        for _ in 0..WINDOW {
+            modulus.square_in(ring, &mut next, &result, scratch);
+            core::mem::swap(&mut next, &mut result);
         }
         modulus.select(&mut chosen, &table, u64::from(window));
         modulus.mul_in(ring, &mut next, &result, &chosen, scratch);
