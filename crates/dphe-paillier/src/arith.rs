@@ -24,6 +24,7 @@ pub(crate) mod nat;
 mod portable;
 pub(crate) mod pow;
 pub(crate) mod prime;
+#[cfg(any(test, target_arch = "x86_64"))]
 mod simd;
 
 #[cfg(target_arch = "x86_64")]
@@ -38,11 +39,12 @@ mod tests;
 
 /// Instantiates the generic kernel for one instruction set: these functions are compiled with its
 /// instructions enabled, and the generic code is inlined into them.
+#[cfg(any(test, target_arch = "x86_64"))]
 macro_rules! kernel_entry_points {
-    ($simd:ty, $block:expr, $features:literal) => {
+    ($simd:ty, $block:expr $(, $features:literal)?) => {
         /// # Safety
         /// The CPU has the instructions; see `simd::mul_pair`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn mul_pair(
             cx: &Context,
             z: *mut u64,
@@ -56,7 +58,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::square_pair`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn square_pair(cx: &Context, z: *mut u64, x: *const u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::square_pair::<$simd, { $block }>(cx, z, x, scratch) }
@@ -64,7 +66,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::mul`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn mul(cx: &Context, z: *mut u64, x: *const u64, y: *const u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::mul::<$simd, { $block }>(cx, z, x, y, scratch) }
@@ -72,7 +74,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::square`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn square(cx: &Context, z: *mut u64, x: *const u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::square::<$simd, { $block }>(cx, z, x, scratch) }
@@ -80,7 +82,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::reduce_pair`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn reduce_pair(
             cx: &Context,
             z: *mut u64,
@@ -94,7 +96,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::canonical`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn canonical(cx: &Context, x: *mut u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe {
@@ -104,7 +106,7 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions; see `simd::canonical_pair`.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn canonical_pair(cx: &Context, x: *mut u64, scratch: *mut u64) {
             // SAFETY: as the caller vouches.
             unsafe { simd::canonical_pair::<$simd>(cx, x, scratch) }
@@ -112,10 +114,11 @@ macro_rules! kernel_entry_points {
 
         /// # Safety
         /// The CPU has the instructions.
-        #[target_feature(enable = $features)]
+        $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn select(out: &mut [u64], table: &[u64], index: u64) {
             super::portable::lookup(out, table, index);
         }
     };
 }
+#[cfg(any(test, target_arch = "x86_64"))]
 use kernel_entry_points;

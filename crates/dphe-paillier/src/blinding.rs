@@ -5,24 +5,21 @@ use core::fmt;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use crate::arith::fixed_base::Limbs;
-use crate::{Ciphertext, EncryptionKey, Error, Threads};
+use crate::arith::nat::Limbs;
+use crate::{EncryptionKey, Error, Threads};
 
 /// The noise of one ciphertext, `h_s^r` for a fresh secret `r`. Using it consumes it; it cannot be
 /// copied, stored or sent.
 pub struct Blinding {
     key: EncryptionKey,
     /// A canonical pair in Montgomery form. Whoever knows it can read the ciphertext made with it.
-    digits: Zeroizing<Vec<u64>>,
+    digits: Limbs,
 }
 
 impl Blinding {
-    /// Used up by the encryption it becomes: as it stands, one of zero.
-    pub(crate) fn into_noise(self, key: &EncryptionKey) -> Result<Ciphertext, Error> {
-        if self.key != *key {
-            return Err(Error::KeyMismatch);
-        }
-        Ok(Ciphertext::from_digits(key, self.digits.as_slice().into()))
+    /// The noise itself, for the one encryption that consumes this.
+    pub(crate) fn digits(&self, key: &EncryptionKey) -> Result<&[u64], Error> {
+        if self.key == *key { Ok(&self.digits) } else { Err(Error::KeyMismatch) }
     }
 }
 
@@ -50,7 +47,7 @@ impl EncryptionKey {
         let n = self.modulus();
         let noise = self.noise();
         threads.map(count, n.lanes(), |range| {
-            let mut results: Vec<Zeroizing<Vec<u64>>> =
+            let mut results: Vec<Limbs> =
                 range.clone().map(|_| Zeroizing::new(vec![0; n.pair_words()])).collect();
             noise.pow(n, &exponents[range], &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
             results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
@@ -73,6 +70,11 @@ impl BlindingPool {
     /// Adds `count` fresh blindings.
     pub fn refill(&mut self, count: usize, rng: &mut impl CryptoRng, threads: Threads) {
         self.blindings.extend(self.key.blindings(count, rng, threads));
+    }
+
+    /// The key they are for.
+    pub fn key(&self) -> &EncryptionKey {
+        &self.key
     }
 
     /// How many there are.

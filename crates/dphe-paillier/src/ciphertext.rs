@@ -13,7 +13,7 @@ use crate::arith::lanes::Lanes;
 use crate::arith::modulus::Scratch;
 use crate::arith::nat;
 use crate::arith::pow;
-use crate::{Blinding, BlindingPool, EncryptionKey, Error, Plaintext, Threads};
+use crate::{Blinding, BlindingPool, EncryptionKey, Error, Plaintext, SlotLayout, Threads};
 
 /// An encrypted integer: a unit modulo `n^2`, canonical.
 ///
@@ -37,6 +37,12 @@ impl Ciphertext {
     /// The key it was made with.
     pub fn key(&self) -> &EncryptionKey {
         &self.key
+    }
+
+    /// Whether it has no noise: `c = 1` modulo `n`, so that anybody can read it.
+    pub fn is_trivial(&self) -> bool {
+        let n = self.key.modulus();
+        self.digits[..n.residue_words()] == n.one()[..n.residue_words()]
     }
 
     /// The encryption of zero without noise: the neutral element of addition. It hides nothing.
@@ -112,15 +118,16 @@ impl EncryptionKey {
     ) -> Result<Vec<Ciphertext>, Error> {
         same_length(plaintexts.len(), blindings.len())?;
         self.check_plaintexts(plaintexts)?;
-        let noise = self.unwrap_blindings(blindings)?;
+        // the noise stays where it is wiped
+        let noise = blindings.iter().map(|blinding| blinding.digits(self)).collect::<Result<Vec<_>, _>>()?;
         self.add_plain_digits(&noise, plaintexts, threads)
     }
 
     /// Encrypts a batch with blindings from a pool.
     ///
     /// # Errors
-    /// [`Error::PoolEmpty`] if the pool does not hold enough (it then keeps what it has), otherwise as
-    /// [`EncryptionKey::encrypt_with`].
+    /// [`Error::PoolEmpty`] if the pool does not hold enough, otherwise as
+    /// [`EncryptionKey::encrypt_with`]; the pool then keeps what it has.
     pub fn encrypt_from_pool(
         &self,
         plaintexts: &[Plaintext],
@@ -128,6 +135,9 @@ impl EncryptionKey {
         threads: Threads,
     ) -> Result<Vec<Ciphertext>, Error> {
         self.check_plaintexts(plaintexts)?;
+        if pool.key() != self {
+            return Err(Error::KeyMismatch);
+        }
         let blindings = pool.take(plaintexts.len())?;
         self.encrypt_with(plaintexts, blindings, threads)
     }
@@ -143,13 +153,11 @@ impl EncryptionKey {
         threads: Threads,
     ) -> Result<(), Error> {
         self.check_ciphertexts(ciphertexts)?;
-        let noise = self.unwrap_blindings(self.blindings(ciphertexts.len(), rng, threads))?;
-        self.add_assign(ciphertexts, &noise, threads)
-    }
-
-    /// A blinding is an encryption of zero.
-    fn unwrap_blindings(&self, blindings: Vec<Blinding>) -> Result<Vec<Ciphertext>, Error> {
-        blindings.into_iter().map(|blinding| blinding.into_noise(self)).collect()
+        let blindings = self.blindings(ciphertexts.len(), rng, threads);
+        let noise = blindings.iter().map(|blinding| blinding.digits(self)).collect::<Result<Vec<_>, _>>()?;
+        let fresh = self.add_digits(&digits(ciphertexts), &noise, threads);
+        ciphertexts.iter_mut().zip(fresh).for_each(|(old, new)| *old = new);
+        Ok(())
     }
 }
 
@@ -168,12 +176,7 @@ impl EncryptionKey {
         same_length(xs.len(), ys.len())?;
         self.check_ciphertexts(xs)?;
         self.check_ciphertexts(ys)?;
-        let n = self.modulus();
-        Ok(self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
-            n.gather(x, &digits(&xs[range.clone()]), n.one());
-            n.gather(y, &digits(&ys[range]), n.one());
-            n.mul_pair(z, x, y, scratch);
-        }))
+        Ok(self.add_digits(&digits(xs), &digits(ys), threads))
     }
 
     /// `xs[i] += ys[i]`.
@@ -232,10 +235,11 @@ impl EncryptionKey {
         same_length(xs.len(), ms.len())?;
         self.check_ciphertexts(xs)?;
         self.check_plaintexts(ms)?;
-        self.add_plain_digits(xs, ms, threads)
+        self.add_plain_digits(&digits(xs), ms, threads)
     }
 
-    /// The products `ks[i] * xs[i]` with small public integers. Takes longer for larger ones.
+    /// The products `ks[i] * xs[i]` with small public integers. Takes longer for larger ones; zero gives the
+    /// neutral element, which has no noise.
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`].
@@ -283,18 +287,22 @@ impl EncryptionKey {
         one(self.take_apart(&mut twice, 1, &mut scratch))
     }
 
-    /// Packs ciphertexts by Horner's rule: each `columns[i]` becomes one ciphertext of
-    /// `sum_j 2^(slot_bits j) columns[i][j]`, which can be decrypted at once.
+    /// Packs ciphertexts by Horner's rule: each `columns[i]` becomes one ciphertext whose slot `j` is
+    /// `columns[i][j]`, to be decrypted at once and unpacked by the same layout.
     ///
     /// # Errors
-    /// [`Error::KeyMismatch`].
+    /// [`Error::Length`] for a column longer than a plaintext has slots, [`Error::KeyMismatch`].
     pub fn pack(
         &self,
         columns: &[&[Ciphertext]],
-        slot_bits: u32,
+        layout: &SlotLayout,
         threads: Threads,
     ) -> Result<Vec<Ciphertext>, Error> {
+        layout.check_key(self)?;
         columns.iter().try_for_each(|column| self.check_ciphertexts(column))?;
+        if let Some(column) = columns.iter().find(|column| column.len() > layout.slots()) {
+            return Err(Error::Length { expected: layout.slots(), found: column.len() });
+        }
         let n = self.modulus();
         Ok(self.by_group(columns.len(), threads, |range, Workspace { z, x, y, scratch }| {
             let columns = &columns[range];
@@ -302,7 +310,7 @@ impl EncryptionKey {
             *z = n.broadcast(n.one());
             for j in (0..height).rev() {
                 if j + 1 < height {
-                    for _ in 0..slot_bits {
+                    for _ in 0..layout.slot_bits() {
                         n.square_pair(y, z, scratch);
                         core::mem::swap(y, z);
                     }
@@ -316,10 +324,19 @@ impl EncryptionKey {
         }))
     }
 
+    fn add_digits(&self, xs: &[&[u64]], ys: &[&[u64]], threads: Threads) -> Vec<Ciphertext> {
+        let n = self.modulus();
+        self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
+            n.gather(x, &xs[range.clone()], n.one());
+            n.gather(y, &ys[range], n.one());
+            n.mul_pair(z, x, y, scratch);
+        })
+    }
+
     /// `c (1 + m n) = c0 + (c1 + m c0) n`: one product modulo `n`, and one to bring `m` into form.
     fn add_plain_digits(
         &self,
-        xs: &[Ciphertext],
+        xs: &[&[u64]],
         ms: &[Plaintext],
         threads: Threads,
     ) -> Result<Vec<Ciphertext>, Error> {
@@ -332,7 +349,7 @@ impl EncryptionKey {
                 ms[range.clone()].iter().map(|m| n.digits_of(m.residue(), n.residue_words())).collect();
             let (m, factor) = x.split_at_mut(half);
             n.gather(m, &plain.iter().map(|m| &**m).collect::<Vec<_>>(), &zero);
-            n.gather(z, &digits(&xs[range]), n.one());
+            n.gather(z, &xs[range], n.one());
             let (lower, upper) = z.split_at_mut(half);
             n.mul(factor, m, &r_squared, scratch);
             let product = &mut y[..half];

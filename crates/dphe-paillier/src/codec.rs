@@ -43,9 +43,10 @@ impl EncryptionKey {
             .chunks_exact(expected)
             .map(|bytes| {
                 let (c1, c0) = bytes.split_at(self.modulus_bytes());
-                (nat::from_be_bytes(c0), nat::from_be_bytes(c1))
+                Some((nat::from_be_bytes(c0, c0.len())?, nat::from_be_bytes(c1, c1.len())?))
             })
-            .collect();
+            .collect::<Option<_>>()
+            .ok_or(Error::CiphertextLength { expected, found: bytes.len() })?;
         self.read_halves(&halves, threads)
     }
 
@@ -58,7 +59,7 @@ impl EncryptionKey {
         let integers = self.plain_pairs(ciphertexts, threads)?.into_iter().map(|pair| {
             let (c0, c1) = pair.digits().split_at(n.residue_words());
             let (c0, c1) = (nat::from_limbs(&n.limbs_of(c0)), nat::from_limbs(&n.limbs_of(c1)));
-            nat::to_be_bytes(&nat::add(&c0, &nat::mul(&c1, n.nat())), self.ciphertext_bytes())
+            nat::to_be_bytes(&nat::add(&c0, &nat::mul(&c1, n.nat())), self.ciphertext_bytes()).to_vec()
         });
         Ok(integers.collect())
     }
@@ -70,12 +71,9 @@ impl EncryptionKey {
     pub fn from_integers(&self, integers: &[&[u8]], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
         let mut halves = Vec::with_capacity(integers.len());
         for (index, integer) in integers.iter().enumerate() {
-            let zeros = integer.iter().take_while(|&&byte| byte == 0).count();
-            let significant = &integer[zeros..];
-            if significant.len() > self.ciphertext_bytes() {
-                return Err(Error::CiphertextRange { index });
-            }
-            let (c1, c0) = nat::div_rem_vartime(&nat::from_be_bytes(significant), self.modulus().nat());
+            let integer = nat::from_be_bytes(integer, self.ciphertext_bytes());
+            let integer = integer.ok_or(Error::CiphertextRange { index })?;
+            let (c1, c0) = nat::div_rem_vartime(&integer, self.modulus().nat());
             halves.push((c0, c1));
         }
         self.read_halves(&halves, threads)
@@ -100,15 +98,17 @@ impl EncryptionKey {
         let n = self.modulus();
         for (index, (c0, c1)) in halves.iter().enumerate() {
             let below = |x: &Nat| nat::cmp_vartime(x, n.nat()).is_lt();
-            let zero = nat::is_zero_vartime(c0) && nat::is_zero_vartime(c1);
+            let zero = c0.is_zero_vartime() && c1.is_zero_vartime();
             if zero || !below(c0) || !below(c1) {
                 return Err(Error::CiphertextRange { index });
             }
+            if c0.is_zero_vartime() {
+                return Err(Error::CiphertextUnit { index });
+            }
         }
         let residues: Vec<Lanes> = halves.iter().map(|(c0, _)| n.residue_digits(c0)).collect();
-        if !all_units(n, &residues) {
-            let culprit = residues.iter().position(|residue| !all_units(n, core::slice::from_ref(residue)));
-            return Err(Error::CiphertextUnit { index: culprit.unwrap_or(0) });
+        if let Some(index) = first_non_unit(n, &residues) {
+            return Err(Error::CiphertextUnit { index });
         }
         let r_squared = n.broadcast(n.r_squared());
         Ok(self.by_group(halves.len(), threads, |range, Workspace { z, x, scratch, .. }| {
@@ -125,6 +125,23 @@ impl EncryptionKey {
             n.mul_pair(z, x, &r_squared, scratch);
         }))
     }
+}
+
+/// The first residue that is not a unit, by halving: one that is costs a few more products and inverses.
+fn first_non_unit(n: &Modulus, residues: &[Lanes]) -> Option<usize> {
+    if residues.is_empty() || all_units(n, residues) {
+        return None;
+    }
+    let (mut from, mut to) = (0, residues.len());
+    while to - from > 1 {
+        let middle = from + (to - from) / 2;
+        if all_units(n, &residues[from..middle]) {
+            from = middle;
+        } else {
+            to = middle;
+        }
+    }
+    Some(from)
 }
 
 /// Whether all residues are units: one product, one inverse. (Factors of Montgomery's `R` are units too.)

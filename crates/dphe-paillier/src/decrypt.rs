@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::arith::lanes::Lanes;
 use crate::arith::modulus::{Modulus, Ring, Scratch};
 use crate::arith::multi_pow::multi_pow_vartime;
-use crate::arith::nat::{self, Nat, Secret};
+use crate::arith::nat::{self, Limbs, Nat};
 use crate::arith::pow::{self, Exponent};
 use crate::{Ciphertext, DecryptionKey, Error, Plaintext, Threads};
 
@@ -30,7 +30,7 @@ pub(crate) struct Half {
     /// `(-q)^-1 q^-1 R` modulo `p`: from the logarithm to this factor's share of the plaintext.
     scale: Lanes,
     /// `q`, which joins the share to the other factor's.
-    other: Secret,
+    other: Nat,
 }
 
 impl Half {
@@ -55,7 +55,7 @@ impl Half {
             scale: modulus.residue_digits(&scale),
             exponent,
             modulus,
-            other: Secret(q.clone()),
+            other: q.clone(),
         })
     }
 
@@ -100,7 +100,7 @@ impl Half {
     }
 
     /// This factor's shares of the plaintexts: `m q^-1` modulo `p`, as limbs.
-    fn shares(&self, n: &Modulus, group: &[&[u64]], scratch: &mut Scratch) -> Vec<Zeroizing<Vec<u64>>> {
+    fn shares(&self, n: &Modulus, group: &[&[u64]], scratch: &mut Scratch) -> Vec<Limbs> {
         let p = &self.modulus;
         let power = self.log(n, group, scratch);
         let half = p.residues().len();
@@ -109,7 +109,7 @@ impl Half {
         p.canonical(&mut share, scratch);
         let mut shares: Vec<Lanes> = group.iter().map(|_| Lanes::zeros(p.residue_words())).collect();
         p.scatter(&mut shares.iter_mut().map(|s| &mut s[..]).collect::<Vec<_>>(), &share);
-        shares.iter().map(|digits| Zeroizing::new(p.limbs_of(digits))).collect()
+        shares.iter().map(|digits| p.limbs_of(digits)).collect()
     }
 
     /// Whether a ciphertext encrypts zero, as far as this factor can tell.
@@ -133,7 +133,9 @@ impl DecryptionKey {
         all.pop().ok_or(Error::Decryption)
     }
 
-    /// Decrypts a batch. Every result has passed a self-check against faults of the machine; if one
+    /// Decrypts a batch. Whoever decrypts for others should give each ciphertext fresh noise first
+    /// ([`EncryptionKey::rerandomize`](crate::EncryptionKey::rerandomize)), so that nobody can choose what
+    /// the secret exponents are applied to. Every result has passed a self-check against faults of the machine; if one
     /// fails, nothing is returned.
     ///
     /// # Errors
@@ -157,7 +159,7 @@ impl DecryptionKey {
     fn decrypt_batch(&self, ciphertexts: &[Ciphertext]) -> Result<Vec<Plaintext>, Error> {
         let key = self.encryption_key();
         let n = key.modulus();
-        // either prime may have the larger working set by a digit: one scratch serves both
+        // the primes are half as long: what is enough for n serves both
         let mut scratch = n.scratch();
         let mut plaintexts = Vec::with_capacity(ciphertexts.len());
         for group in ciphertexts.chunks(n.lanes()) {
@@ -172,16 +174,16 @@ impl DecryptionKey {
     }
 
     /// `a q + b p` modulo `n`, for shares `a` below `p` and `b` below `q`.
-    fn join(&self, a: &[u64], b: &[u64]) -> Vec<u64> {
+    fn join(&self, a: &[u64], b: &[u64]) -> Limbs {
         let n = self.encryption_key().modulus();
-        let a = Secret(nat::mul(&nat::from_limbs(a), &self.p.other.0));
-        let b = Secret(nat::mul(&nat::from_limbs(b), &self.q.other.0));
-        let sum = Secret(nat::add(&a.0, &b.0));
-        nat::subtract_once(&nat::limbs(&sum.0, n.limbs() + 1), &nat::limbs(n.nat(), n.limbs() + 1))
+        let a = nat::mul(&nat::from_limbs(a), &self.p.other);
+        let b = nat::mul(&nat::from_limbs(b), &self.q.other);
+        nat::subtract_once(&nat::limbs(&nat::add(&a, &b), n.limbs() + 1), &nat::limbs(n.nat(), n.limbs() + 1))
     }
 
     /// Checks `prod c_i^rho_i = Enc(sum rho_i m_i)` for 64-bit coefficients that depend on all of it and on
-    /// the key: a wrong plaintext passes with probability 2^-64. The right-hand side is never
+    /// the key, so that their being used in variable time tells nothing: a wrong plaintext passes with
+    /// probability 2^-64. The right-hand side is never
     /// decrypted; what is tested is that the quotient is an encryption of zero, which involves none of
     /// the constants that turned logarithms into plaintexts.
     fn self_check(&self, ciphertexts: &[Ciphertext], plaintexts: &[Plaintext]) -> bool {
@@ -189,7 +191,7 @@ impl DecryptionKey {
         let n = key.modulus();
         let mut hash = Sha256::new();
         hash.update(b"dphe/paillier/self-check/v1");
-        hash.update(Zeroizing::new(nat::to_be_bytes(self.p.prime(), key.modulus_bytes())));
+        hash.update(&*nat::to_be_bytes(self.p.prime(), key.modulus_bytes()));
         for (c, m) in ciphertexts.iter().zip(plaintexts) {
             c.digits().iter().chain(m.residue()).for_each(|word| hash.update(word.to_be_bytes()));
         }
@@ -204,9 +206,9 @@ impl DecryptionKey {
         for (&rho, m) in coefficients.iter().zip(plaintexts) {
             nat::add_multiple(&mut total, rho, m.residue());
         }
-        let total = Secret(nat::rem(&Secret(nat::from_limbs(&total)).0, n.nat()));
-        let minus = Secret(nat::rem(&Secret(nat::sub(n.nat(), &total.0)).0, n.nat()));
-        let minus = Plaintext::from_residue(key, nat::limbs(&minus.0, n.limbs()));
+        let total = nat::rem(&nat::from_limbs(&total), n.nat());
+        let minus = nat::rem(&nat::sub(n.nat(), &total), n.nat());
+        let minus = Plaintext::from_residue(key, nat::limbs(&minus, n.limbs()));
         let product = Ciphertext::from_digits(key, product.to_vec().into());
         let Ok(zero) = key.add_plain(&[product], &[minus], Threads::ONE) else { return false };
         let mut scratch = n.scratch();
@@ -214,5 +216,46 @@ impl DecryptionKey {
             self.p.encrypts_zero(n, zero.digits(), &mut scratch)
                 & self.q.encrypts_zero(n, zero.digits(), &mut scratch)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng;
+
+    use super::*;
+    use crate::{KeyBits, NoiseMode};
+
+    /// What a machine can get wrong: one half of one plaintext, or a constant that is used for all.
+    #[test]
+    fn faults_are_noticed_and_nothing_is_let_out() {
+        let mut rng = chacha20::ChaCha20Rng::seed_from_u64(1);
+        let bits = KeyBits::insecure(512).unwrap();
+        let mut secret = DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng, Threads::ONE).unwrap();
+        let key = secret.encryption_key().clone();
+        let n = key.modulus();
+        let plaintexts: Vec<_> = (0..20).map(|m| Plaintext::new(&key, m - 10).unwrap()).collect();
+        let ciphertexts = key.encrypt_all(&plaintexts, &mut rng, Threads::ONE).unwrap();
+        assert!(secret.self_check(&ciphertexts, &plaintexts));
+
+        for wrong in [0, 7, 19] {
+            // right modulo p, wrong modulo q: the difference would give p away
+            let mut faulty = plaintexts.clone();
+            let shifted = nat::add(&nat::from_limbs(faulty[wrong].residue()), secret.p.prime());
+            faulty[wrong] =
+                Plaintext::from_residue(&key, nat::limbs(&nat::rem(&shifted, n.nat()), n.limbs()));
+            assert!(!secret.self_check(&ciphertexts, &faulty), "plaintext {wrong}");
+        }
+
+        type Constant = fn(&mut Half) -> &mut Lanes;
+        let constants: [Constant; 3] =
+            [|half| &mut half.enter, |half| &mut half.cofactor, |half| &mut half.scale];
+        for (i, constant) in constants.into_iter().enumerate() {
+            constant(&mut secret.p)[0] ^= 1;
+            let opened = secret.decrypt_all(&ciphertexts, Threads::ONE);
+            assert_eq!(opened.unwrap_err(), Error::Decryption, "constant {i}");
+            constant(&mut secret.p)[0] ^= 1;
+        }
+        assert_eq!(secret.decrypt_all(&ciphertexts, Threads::ONE).unwrap(), plaintexts);
     }
 }

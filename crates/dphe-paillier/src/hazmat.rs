@@ -2,8 +2,9 @@
 //! factors, chosen randomness. Nothing here is for data that matters.
 
 use crate::arith::modulus::Ring;
-use crate::arith::nat::{self, Secret};
+use crate::arith::nat;
 use crate::arith::pow::{self, Exponent};
+use crate::key::MAX_MODULUS_BYTES;
 use crate::{Ciphertext, DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, Plaintext, Threads};
 
 /// A key length below 2048 bits: 1024 as in the paper, or less for fast tests.
@@ -19,33 +20,53 @@ pub fn insecure_key_bits(bits: u32) -> Result<KeyBits, Error> {
 /// # Errors
 /// As [`EncryptionKey::from_modulus`].
 pub fn encryption_key(n: &[u8], mode: NoiseMode) -> Result<EncryptionKey, Error> {
-    let n = nat::from_be_bytes(n);
-    EncryptionKey::checked(&n, KeyBits::insecure(n.bits_vartime())?, mode)
+    let n = nat::from_be_bytes(n, MAX_MODULUS_BYTES).ok_or(Error::KeySize { bits: u32::MAX })?;
+    EncryptionKey::checked(&n, KeyBits::insecure(n.bits())?, mode)
+}
+
+/// Reads a public key of any length that [`insecure_key_bits`] allows.
+///
+/// # Errors
+/// As [`EncryptionKey::from_bytes`].
+pub fn read_public_key(bytes: &[u8]) -> Result<EncryptionKey, Error> {
+    EncryptionKey::from_bytes_of(bytes, KeyBits::insecure)
+}
+
+/// Opens a secret key of any length that [`insecure_key_bits`] allows.
+///
+/// # Errors
+/// As [`DecryptionKey::open`].
+pub fn open_secret_key(bytes: &[u8], passphrase: &[u8]) -> Result<DecryptionKey, Error> {
+    DecryptionKey::open_of(bytes, passphrase, KeyBits::insecure)
 }
 
 /// The secret key with these factors, big-endian. They should be safe primes; that is not checked.
 ///
 /// # Errors
-/// [`Error::KeyFactors`] if they are equal, even, of different lengths, or do not make a modulus of an
-/// allowed length.
+/// [`Error::KeyFactors`] if they are even, of different lengths or too close, [`Error::KeySize`] if they do
+/// not make a modulus of an allowed length.
 pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionKey, Error> {
-    let (p, q) = (Secret(nat::from_be_bytes(p)), Secret(nat::from_be_bytes(q)));
-    let odd = |x: &Secret| nat::rem_small(&x.0, 2) == 1;
-    if p.0.bits() != q.0.bits() || !odd(&p) || !odd(&q) {
+    let read = |x: &[u8]| nat::from_be_bytes(x, MAX_MODULUS_BYTES / 2).ok_or(Error::KeyFactors);
+    let (p, q) = (read(p)?, read(q)?);
+    if p.bits() != q.bits() {
         return Err(Error::KeyFactors);
     }
-    let bits = KeyBits::insecure(nat::mul(&p.0, &q.0).bits())?;
-    DecryptionKey::from_factors(p, q, bits, mode)
+    let bits = KeyBits::insecure(nat::mul(&p, &q).bits())?;
+    DecryptionKey::from_factors(&p, &q, bits, mode)
 }
 
 /// Textbook encryption `(1 + m n) r^n` with the caller's `r` (big-endian), a unit below `n`. Whoever
 /// uses an `r` twice gives the difference of the plaintexts away.
 ///
 /// # Errors
-/// [`Error::CiphertextUnit`] if `r` is not a unit, [`Error::KeyMismatch`] for a foreign plaintext.
+/// [`Error::CiphertextRange`] or [`Error::CiphertextUnit`] if `r` is not a unit below `n`,
+/// [`Error::KeyMismatch`] for a foreign plaintext.
 pub fn encrypt_with_nonce(key: &EncryptionKey, m: &Plaintext, r: &[u8]) -> Result<Ciphertext, Error> {
     let n = key.modulus();
-    let r = nat::rem(&nat::from_be_bytes(r), n.nat());
+    let r = nat::from_be_bytes(r, key.modulus_bytes()).ok_or(Error::CiphertextRange { index: 0 })?;
+    if nat::cmp_vartime(&r, n.nat()).is_ge() {
+        return Err(Error::CiphertextRange { index: 0 });
+    }
     nat::invert_vartime(&r, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;
     let mut scratch = n.scratch();
     let mut base = n.pairs();

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::arith::backend::Backend;
 use crate::arith::fixed_base::FixedBase;
 use crate::arith::modulus::{Modulus, Ring};
-use crate::arith::nat::{self, Nat, Secret};
+use crate::arith::nat::{self, Nat};
 use crate::arith::pow::{self, Exponent};
 use crate::arith::prime::{self, Progress};
 use crate::decrypt::Half;
@@ -18,6 +18,13 @@ use crate::{Error, Threads};
 
 /// Trial division of foreign moduli goes this far.
 const SMALL_FACTOR_LIMIT: u32 = 1 << 20;
+
+/// No modulus is longer than this, in bytes.
+pub(crate) const MAX_MODULUS_BYTES: usize = 512;
+
+/// The factors of a key of `b` bits differ by more than `2^(b/2 - 100)`, as FIPS 186-5 demands: close ones
+/// are found from their product. (Keys for tests are too short for that.)
+const FACTOR_DISTANCE: u32 = 100;
 
 /// The length of a modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,18 +169,18 @@ struct Inner {
 
 impl EncryptionKey {
     /// The key with this modulus (big-endian), as it comes from somebody else: checked as far as a
-    /// modulus can be checked from outside.
+    /// modulus can be checked from outside. That its factors are safe primes, on which the noise of either
+    /// mode rests, is nothing that can be checked: trust whoever made it, or do not use it.
     ///
     /// # Errors
     /// One of the `Key...` errors, naming what is wrong.
     pub fn from_modulus(n: &[u8], mode: NoiseMode) -> Result<Self, Error> {
-        let n = nat::from_be_bytes(n);
-        let bits = KeyBits::new(n.bits_vartime())?;
-        Self::checked(&n, bits, mode)
+        let n = nat::from_be_bytes(n, MAX_MODULUS_BYTES).ok_or(Error::KeySize { bits: u32::MAX })?;
+        Self::checked(&n, KeyBits::new(n.bits())?, mode)
     }
 
     pub(crate) fn checked(n: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
-        if nat::rem_small(n, 2) == 0 {
+        if !n.is_odd() {
             return Err(Error::KeyEven);
         }
         // Keys for tests are too small to be searched this far.
@@ -195,13 +202,14 @@ impl EncryptionKey {
 
     /// The key of a modulus known to be good.
     pub(crate) fn unchecked(n: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
-        let modulus = Modulus::new(n, Backend::for_key(bits.get()));
+        // one width for one number, whatever it was computed from
+        let modulus = Modulus::new(&n.shortened(), Backend::for_key(bits.get()));
         let noise_base = noise_base(&modulus)?;
         let bytes = nat::to_be_bytes(n, bits.get().div_ceil(8) as usize);
         let mut hash = Sha256::new();
         hash.update(b"dphe/paillier/key-id/v1");
         hash.update([mode.tag()]);
-        hash.update(&bytes);
+        hash.update(&*bytes);
         let id = KeyId(hash.finalize().into());
         Ok(Self(Arc::new(Inner { bits, mode, id, modulus, noise_base, noise: OnceLock::new() })))
     }
@@ -228,7 +236,7 @@ impl EncryptionKey {
 
     /// The modulus, big-endian.
     pub fn modulus_be_bytes(&self) -> Vec<u8> {
-        nat::to_be_bytes(self.modulus().nat(), self.modulus_bytes())
+        nat::to_be_bytes(self.modulus().nat(), self.modulus_bytes()).to_vec()
     }
 
     /// Bytes of the modulus, and of each half of a ciphertext.
@@ -319,18 +327,20 @@ impl DecryptionKey {
         rng.fill_bytes(&mut seed[..]);
         let backend = Backend::for_key(bits.get());
         let (p, q) = prime::two_safe_primes(bits.get() / 2, &seed, backend, threads.get(), progress);
-        Self::from_factors(p, q, bits, mode)
+        Self::from_factors(&p, &q, bits, mode)
     }
 
-    /// The key with these factors, which are known to be safe primes of half the length.
-    pub(crate) fn from_factors(p: Secret, q: Secret, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
-        let n = nat::mul(&p.0, &q.0);
-        if n.bits() != bits.get() || nat::cmp_vartime(&p.0, &q.0).is_eq() {
+    /// The key with these factors, which are known to be safe primes.
+    pub(crate) fn from_factors(p: &Nat, q: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
+        let n = nat::mul(p, q);
+        let half = bits.get() / 2;
+        let shape = [p, q].iter().all(|x| x.is_odd() && x.bits() == half) && n.bits() == bits.get();
+        if !shape || nat::distance(p, q).bits() <= half.saturating_sub(FACTOR_DISTANCE) {
             return Err(Error::KeyFactors);
         }
         let encryption = EncryptionKey::unchecked(&n, bits, mode)?;
-        let half = |p: &Nat, q: &Nat| Half::new(p, q, encryption.modulus()).ok_or(Error::KeyFactors);
-        let (p, q) = (half(&p.0, &q.0)?, half(&q.0, &p.0)?);
+        let prepare = |p: &Nat, q: &Nat| Half::new(p, q, encryption.modulus()).ok_or(Error::KeyFactors);
+        let (p, q) = (prepare(p, q)?, prepare(q, p)?);
         Ok(Self { encryption, p, q })
     }
 
@@ -386,19 +396,19 @@ fn derived_rng(domain: &[u8], n: &Nat) -> chacha20::ChaCha20Rng {
     let mut hash = Sha256::new();
     hash.update((domain.len() as u64).to_be_bytes());
     hash.update(domain);
-    hash.update(n.to_be_bytes());
+    hash.update(&*nat::to_be_bytes(n, n.bits().div_ceil(8) as usize));
     rand_core::SeedableRng::from_seed(hash.finalize().into())
 }
 
 /// Whether `n` is `a^k` for some `k > 1`. `n` has no factor below `2^factor_bits`, which bounds `k`.
 fn is_perfect_power(n: &Nat, factor_bits: u32) -> bool {
-    let bits = n.bits_vartime();
+    let bits = n.bits();
     prime::small_primes(bits / factor_bits.max(1) + 2).into_iter().any(|k| is_power(n, k))
 }
 
 /// Whether `n` is a `k`-th power: the candidate root is found bit by bit.
 fn is_power(n: &Nat, k: u32) -> bool {
-    let root_bits = n.bits_vartime().div_ceil(k);
+    let root_bits = n.bits().div_ceil(k);
     let mut root = vec![0u64; root_bits as usize / 64 + 1];
     for bit in (0..root_bits).rev() {
         root[bit as usize / 64] |= 1 << (bit % 64);
@@ -417,7 +427,7 @@ fn is_power(n: &Nat, k: u32) -> bool {
 fn power_order(root: &Nat, k: u32, n: &Nat) -> core::cmp::Ordering {
     let mut power = nat::small(1);
     for _ in 0..k {
-        power = nat::shorten_vartime(&nat::mul(&power, root));
+        power = nat::mul(&power, root).shortened();
         if nat::cmp_vartime(&power, n).is_gt() {
             return core::cmp::Ordering::Greater;
         }

@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use crate::arith::nat;
-use crate::{EncryptionKey, Error, Plaintext};
+use crate::{EncryptionKey, Error, KeyBits, Plaintext};
 
 /// How small signed numbers share a plaintext: `sum_k v_k 2^(slot_bits k)`, signs included, no offsets.
 ///
@@ -11,6 +11,7 @@ use crate::{EncryptionKey, Error, Plaintext};
 /// layout leaves room for a stated number of terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLayout {
+    key_bits: KeyBits,
     value_bits: u32,
     terms: u64,
     slot_bits: u32,
@@ -38,7 +39,7 @@ impl SlotLayout {
         if slots == 0 {
             return Err(error("not one slot fits the plaintext"));
         }
-        Ok(Self { value_bits, terms, slot_bits, slots })
+        Ok(Self { key_bits: key.bits(), value_bits, terms, slot_bits, slots })
     }
 
     /// Bits of one slot.
@@ -70,8 +71,10 @@ impl SlotLayout {
     /// Packs values, the last plaintext filled up with zeros.
     ///
     /// # Errors
-    /// [`Error::SlotOverflow`] for a value that does not fit; nothing is packed then.
+    /// [`Error::SlotOverflow`] for a value that does not fit, [`Error::KeyMismatch`] for a key of another
+    /// length than the layout was made for; nothing is packed then.
     pub fn pack(&self, key: &EncryptionKey, values: &[i64]) -> Result<Vec<Plaintext>, Error> {
+        self.check_key(key)?;
         let bound = self.bound();
         if let Some(index) = values.iter().position(|&value| value >= bound || value <= -bound) {
             return Err(Error::SlotOverflow { index, bound });
@@ -89,7 +92,7 @@ impl SlotLayout {
                 if negative {
                     negate(&mut limbs);
                 }
-                Plaintext::from_nat(key, negative, &Zeroizing::new(nat::from_limbs(&limbs)))
+                Plaintext::from_nat(key, negative, &nat::from_limbs(&limbs))
             })
             .collect()
     }
@@ -97,15 +100,19 @@ impl SlotLayout {
     /// Unpacks the first `count` values.
     ///
     /// # Errors
-    /// [`Error::Length`] if there are too few plaintexts, [`Error::SlotResidue`] if something lies beyond
-    /// the slots: an overflow, or tampering.
+    /// [`Error::Length`] if there are not as many plaintexts as hold that many values,
+    /// [`Error::KeyMismatch`] if one is of a key of another length, [`Error::SlotResidue`] if a sum is larger
+    /// than its terms can make it or something lies beyond the slots: an overflow, or tampering.
     pub fn unpack(&self, plaintexts: &[Plaintext], count: usize) -> Result<Vec<i64>, Error> {
         let expected = self.plaintexts(count);
         if plaintexts.len() != expected {
             return Err(Error::Length { expected, found: plaintexts.len() });
         }
         let mut values = Vec::with_capacity(plaintexts.len() * self.slots);
+        // the largest magnitude that `terms` values can add up to, which fits a slot by construction
+        let most = u128::from(self.terms) * (self.bound().unsigned_abs() as u128 - 1);
         for plaintext in plaintexts {
+            self.check_key(plaintext.key())?;
             let (negative, mut limbs) = plaintext.sign_and_limbs();
             limbs.push(0);
             if negative {
@@ -118,6 +125,9 @@ impl SlotLayout {
                 let spare = 64 - self.slot_bits;
                 let value = ((digit << spare) as i64) >> spare;
                 borrow = u64::from(value < 0 || (borrow == 1 && value == 0));
+                if u128::from(value.unsigned_abs()) > most {
+                    return Err(Error::SlotResidue);
+                }
                 values.push(value);
             }
             // above the slots there must be nothing but sign
@@ -133,6 +143,12 @@ impl SlotLayout {
         }
         values.truncate(count);
         Ok(values)
+    }
+}
+
+impl SlotLayout {
+    pub(crate) fn check_key(&self, key: &EncryptionKey) -> Result<(), Error> {
+        if key.bits() == self.key_bits { Ok(()) } else { Err(Error::KeyMismatch) }
     }
 }
 

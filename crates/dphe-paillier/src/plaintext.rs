@@ -4,7 +4,7 @@ use core::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::arith::nat::{self, Nat};
+use crate::arith::nat::{self, Limbs, Nat};
 use crate::{EncryptionKey, Error};
 
 /// A signed integer `m` with `|m| < n/2`, for one key: in range by construction.
@@ -13,7 +13,7 @@ use crate::{EncryptionKey, Error};
 #[derive(Clone)]
 pub struct Plaintext {
     /// `m` modulo `n`, as many limbs as `n` has.
-    residue: Zeroizing<Vec<u64>>,
+    residue: Limbs,
     key: EncryptionKey,
 }
 
@@ -36,28 +36,28 @@ impl Plaintext {
         negative: bool,
         magnitude: &[u8],
     ) -> Result<Self, Error> {
-        let magnitude = Zeroizing::new(nat::from_be_bytes(magnitude));
+        let magnitude = nat::from_be_bytes(magnitude, key.modulus_bytes()).ok_or(Error::PlaintextRange)?;
         Self::from_nat(key, negative, &magnitude)
     }
 
     pub(crate) fn from_nat(key: &EncryptionKey, negative: bool, magnitude: &Nat) -> Result<Self, Error> {
         let n = key.modulus().nat();
-        if nat::cmp_vartime(magnitude, &n.shr(1)).is_gt() {
+        if nat::cmp_vartime(magnitude, &n.half()).is_gt() {
             return Err(Error::PlaintextRange);
         }
         let count = key.modulus().limbs();
-        let zero = nat::is_zero_vartime(magnitude);
+        let zero = magnitude.is_zero_vartime();
         let residue = if negative && !zero {
-            nat::limbs(&Zeroizing::new(nat::sub(n, magnitude)), count)
+            nat::limbs(&nat::sub(n, magnitude), count)
         } else {
             nat::limbs(magnitude, count)
         };
-        Ok(Self { residue: Zeroizing::new(residue), key: key.clone() })
+        Ok(Self { residue, key: key.clone() })
     }
 
     /// The plaintext that is this residue modulo `n`, which must be below `n`.
-    pub(crate) fn from_residue(key: &EncryptionKey, residue: Vec<u64>) -> Self {
-        Self { residue: Zeroizing::new(residue), key: key.clone() }
+    pub(crate) fn from_residue(key: &EncryptionKey, residue: Limbs) -> Self {
+        Self { residue, key: key.clone() }
     }
 
     pub(crate) fn residue(&self) -> &[u64] {
@@ -69,19 +69,18 @@ impl Plaintext {
     }
 
     /// Sign and magnitude, as limbs.
-    pub(crate) fn sign_and_limbs(&self) -> (bool, Zeroizing<Vec<u64>>) {
+    pub(crate) fn sign_and_limbs(&self) -> (bool, Limbs) {
         let n = self.key.modulus().nat();
-        let residue = Zeroizing::new(nat::from_limbs(&self.residue));
-        let negative = nat::cmp_vartime(&residue, &n.shr(1)).is_gt();
-        let magnitude = if negative { Zeroizing::new(nat::sub(n, &residue)) } else { residue };
-        (negative, Zeroizing::new(nat::limbs(&magnitude, self.residue.len())))
+        let residue = nat::from_limbs(&self.residue);
+        let negative = nat::cmp_vartime(&residue, &n.half()).is_gt();
+        let magnitude = if negative { nat::sub(n, &residue) } else { residue };
+        (negative, nat::limbs(&magnitude, self.residue.len()))
     }
 
     /// Whether `m < 0`, and `|m|` in big-endian bytes of the modulus' length.
     pub fn sign_and_magnitude(&self) -> (bool, Zeroizing<Vec<u8>>) {
         let (negative, limbs) = self.sign_and_limbs();
-        let magnitude = Zeroizing::new(nat::from_limbs(&limbs));
-        (negative, Zeroizing::new(nat::to_be_bytes(&magnitude, self.key.modulus_bytes())))
+        (negative, nat::to_be_bytes(&nat::from_limbs(&limbs), self.key.modulus_bytes()))
     }
 
     /// The value, if it fits.

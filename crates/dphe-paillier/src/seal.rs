@@ -9,7 +9,7 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use crate::arith::nat::{self, Secret};
+use crate::arith::nat;
 use crate::{DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode};
 
 const PUBLIC_MAGIC: &[u8; 16] = b"dphe-public-key\n";
@@ -30,10 +30,11 @@ impl PassphraseCost {
     /// 64 MiB and three passes: the second recommendation of RFC 9106.
     pub const STANDARD: Self = Self { memory_kib: 64 * 1024, passes: 3 };
     /// Next to nothing, for tests.
+    #[cfg(feature = "hazmat")]
     pub const TEST: Self = Self { memory_kib: 8, passes: 1 };
 
     /// Refuses to spend more than this on a file that came from somewhere.
-    const LIMIT: Self = Self { memory_kib: 1024 * 1024, passes: 16 };
+    const LIMIT: Self = Self { memory_kib: 256 * 1024, passes: 16 };
 }
 
 impl EncryptionKey {
@@ -49,13 +50,22 @@ impl EncryptionKey {
     /// # Errors
     /// [`Error::KeyFormat`], or one of the `Key...` errors about the modulus.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let (mode, bits, modulus) = parse_header(PUBLIC_MAGIC, bytes)?;
+        Self::from_bytes_of(bytes, KeyBits::new)
+    }
+
+    /// Reads a public key of one of the lengths that `allowed` allows.
+    pub(crate) fn from_bytes_of(
+        bytes: &[u8],
+        allowed: fn(u32) -> Result<KeyBits, Error>,
+    ) -> Result<Self, Error> {
+        let (mode, bits, modulus) = parse_header(PUBLIC_MAGIC, bytes, allowed)?;
         if modulus.len() != bits.get().div_ceil(8) as usize {
             return Err(Error::KeyFormat { reason: "its length is wrong" });
         }
-        let n = nat::from_be_bytes(modulus);
-        if n.bits_vartime() != bits.get() {
-            return Err(Error::KeySize { bits: n.bits_vartime() });
+        let length = Error::KeyFormat { reason: "its length is wrong" };
+        let n = nat::from_be_bytes(modulus, modulus.len()).ok_or(length)?;
+        if n.bits() != bits.get() {
+            return Err(Error::KeySize { bits: n.bits() });
         }
         Self::checked(&n, bits, mode)
     }
@@ -84,7 +94,7 @@ impl DecryptionKey {
         let width = key.modulus_bytes() / 2;
         let mut factors = Zeroizing::new(Vec::with_capacity(2 * width));
         for half in [&self.p, &self.q] {
-            factors.extend_from_slice(&Zeroizing::new(nat::to_be_bytes(half.prime(), width)));
+            factors.extend_from_slice(&nat::to_be_bytes(half.prime(), width));
         }
         let cipher = cipher(passphrase, &salt, cost)?;
         let payload = Payload { msg: &factors, aad: &bytes };
@@ -99,7 +109,16 @@ impl DecryptionKey {
     /// [`Error::KeyFormat`] if it is not one or of another version; [`Error::KeySealed`] if the passphrase
     /// is wrong or anything has been altered.
     pub fn open(bytes: &[u8], passphrase: &[u8]) -> Result<Self, Error> {
-        let (mode, bits, rest) = parse_header(SECRET_MAGIC, bytes)?;
+        Self::open_of(bytes, passphrase, KeyBits::new)
+    }
+
+    /// Opens a secret key of one of the lengths that `allowed` allows.
+    pub(crate) fn open_of(
+        bytes: &[u8],
+        passphrase: &[u8],
+        allowed: fn(u32) -> Result<KeyBits, Error>,
+    ) -> Result<Self, Error> {
+        let (mode, bits, rest) = parse_header(SECRET_MAGIC, bytes, allowed)?;
         let truncated = Error::KeyFormat { reason: "its length is wrong" };
         let width = bits.get().div_ceil(8) as usize / 2;
         if rest.len() != 8 + SALT + NONCE + 2 * width + TAG {
@@ -120,7 +139,10 @@ impl DecryptionKey {
             .map(Zeroizing::new)
             .map_err(|_| Error::KeySealed)?;
         let (p, q) = factors.split_at(width);
-        Self::from_factors(Secret(nat::from_be_bytes(p)), Secret(nat::from_be_bytes(q)), bits, mode)
+        match (nat::from_be_bytes(p, width), nat::from_be_bytes(q, width)) {
+            (Some(p), Some(q)) => Self::from_factors(&p, &q, bits, mode),
+            _ => Err(Error::KeySealed),
+        }
     }
 }
 
@@ -140,7 +162,11 @@ fn header(magic: &[u8; 16], key: &EncryptionKey) -> Vec<u8> {
     bytes
 }
 
-fn parse_header<'a>(magic: &[u8; 16], bytes: &'a [u8]) -> Result<(NoiseMode, KeyBits, &'a [u8]), Error> {
+fn parse_header<'a>(
+    magic: &[u8; 16],
+    bytes: &'a [u8],
+    allowed: fn(u32) -> Result<KeyBits, Error>,
+) -> Result<(NoiseMode, KeyBits, &'a [u8]), Error> {
     let error = |reason| Error::KeyFormat { reason };
     let (found, rest) = bytes.split_first_chunk::<16>().ok_or(error("it is too short"))?;
     if found != magic {
@@ -156,15 +182,7 @@ fn parse_header<'a>(magic: &[u8; 16], bytes: &'a [u8]) -> Result<(NoiseMode, Key
     }
     let mode = NoiseMode::from_tag(*mode).ok_or(error("its noise mode is unknown"))?;
     let (bits, rest) = take_u32(rest).ok_or(error("it is too short"))?;
-    Ok((mode, key_bits(bits)?, rest))
-}
-
-/// Lengths that may be read: the small ones only where they may be made.
-fn key_bits(bits: u32) -> Result<KeyBits, Error> {
-    #[cfg(feature = "hazmat")]
-    return KeyBits::insecure(bits);
-    #[cfg(not(feature = "hazmat"))]
-    KeyBits::new(bits)
+    Ok((mode, allowed(bits)?, rest))
 }
 
 fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {

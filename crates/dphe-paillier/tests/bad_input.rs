@@ -53,7 +53,7 @@ fn bad_moduli_are_named() {
     // 2^2048 - 1942289 is the largest prime below 2^2048
     let prime = (&one << 2048u32) - 1_942_289u32;
     assert_eq!(key(&prime), Err(Error::KeyPrime));
-    // p^2, p^4
+    // perfect powers
     let root = without_small_factors((&one << 1023u32) + (&one << 1022u32) + 1u8, |_| true);
     let square = &root * &root;
     match key(&square) {
@@ -62,6 +62,18 @@ fn bad_moduli_are_named() {
     }
     let p = BigUint::from_bytes_be(&safe_prime_1024());
     assert_eq!(key(&(&p * &p)), Err(Error::KeyPerfectPower));
+    // a third root of a number of 2048 bits
+    let root = without_small_factors((&one << 682u32) + (&one << 681u32) + 1u8, |root| {
+        (2000u32..20_000).all(|q| root % q != BigUint::ZERO) && root.pow(3).bits() == 2048
+    });
+    assert!(matches!(key(&root.pow(3)), Err(Error::KeyPerfectPower | Error::KeySmallFactor { .. })));
+    let p512 = (&one << 512u32) - 569u32;
+    assert_eq!(key(&p512.pow(4)), Err(Error::KeyPerfectPower));
+    // a number that would take gigabytes is refused by its length
+    assert!(matches!(
+        EncryptionKey::from_modulus(&vec![1; 1 << 20], NoiseMode::Secure),
+        Err(Error::KeySize { .. })
+    ));
 }
 
 /// A 1024-bit prime with its two top bits set: 2^1024 - 105 is the largest prime below 2^1024.
@@ -75,8 +87,13 @@ fn bad_factors_are_refused() {
     let make = |p: &[u8], q: &[u8]| hazmat::decryption_key(p, q, NoiseMode::Secure).map(|_| ());
     assert_eq!(make(&p, &p), Err(Error::KeyFactors));
     assert_eq!(make(&p, &[3]), Err(Error::KeyFactors));
-    assert_eq!(make(&[], &[]), Err(Error::KeyFactors));
-    assert_eq!(make(&p, &(BigUint::from(1u8) << 1023u32).to_bytes_be()), Err(Error::KeyFactors));
+    assert!(make(&[], &[]).is_err());
+    assert_eq!(make(&vec![255; 1 << 20], &p), Err(Error::KeyFactors));
+    // 2^1024 - 105 and the next odd number below: not even a prime, but refused for being close
+    let close = ((BigUint::from(1u8) << 1024u32) - 107u32).to_bytes_be();
+    assert_eq!(make(&p, &close), Err(Error::KeyFactors));
+    let even = ((BigUint::from(1u8) << 1024u32) - (BigUint::from(1u8) << 1000u32)).to_bytes_be();
+    assert_eq!(make(&p, &even), Err(Error::KeyFactors));
     assert!(matches!(KeyBits::new(1024), Err(Error::KeySize { bits: 1024 })));
     assert!(matches!(hazmat::insecure_key_bits(1000), Err(Error::KeySize { bits: 1000 })));
 }
@@ -124,7 +141,7 @@ fn bad_ciphertexts_are_named() {
 fn multiples_of_a_factor_are_not_units() {
     // two 128-bit primes make a key whose factors the test knows
     let p = (BigUint::from(1u8) << 128u32) - 159u32;
-    let q = (BigUint::from(1u8) << 128u32) - 173u32;
+    let q = (BigUint::from(1u8) << 127u32) + (BigUint::from(1u8) << 126u32) + 7u32;
     let secret = hazmat::decryption_key(&p.to_bytes_be(), &q.to_bytes_be(), NoiseMode::Secure).unwrap();
     let key = secret.encryption_key();
     for factor in [&p, &q] {
@@ -152,7 +169,12 @@ fn foreign_keys_do_not_mix() {
     assert_eq!(key.encode(&[x], Threads::ONE).unwrap_err(), Error::KeyMismatch);
     let foreign = other.blindings(1, &mut rng(2), Threads::ONE);
     let m = Plaintext::new(key, 1).unwrap();
-    assert_eq!(key.encrypt_with(&[m], foreign, Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    let encrypted = key.encrypt_with(std::slice::from_ref(&m), foreign, Threads::ONE);
+    assert_eq!(encrypted.unwrap_err(), Error::KeyMismatch);
+    let mut pool = dphe_paillier::BlindingPool::new(other);
+    pool.refill(2, &mut rng(3), Threads::ONE);
+    assert_eq!(key.encrypt_from_pool(&[m], &mut pool, Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(pool.len(), 2, "a failed call takes nothing");
     assert_eq!(key.add(&[own], &[], Threads::ONE).unwrap_err(), Error::Length { expected: 1, found: 0 });
 }
 
@@ -174,7 +196,30 @@ fn slots_say_what_does_not_fit() {
     let extremes = [i64::MAX - 1, -(i64::MAX - 1), 0, -1, 1, -(i64::MAX - 1), i64::MAX - 1];
     let packed = widest.pack(key, &extremes).unwrap();
     assert_eq!(widest.unpack(&packed, extremes.len()).unwrap(), extremes);
+    // a layout belongs to a length of key
+    let other = DecryptionKey::generate(
+        hazmat::insecure_key_bits(256).unwrap(),
+        NoiseMode::Secure,
+        &mut rng(1),
+        Threads::ONE,
+    );
+    let other = other.unwrap();
+    assert_eq!(layout.pack(other.encryption_key(), &[1]).unwrap_err(), Error::KeyMismatch);
+    let foreign = Plaintext::new(other.encryption_key(), 1).unwrap();
+    assert_eq!(layout.unpack(&[foreign], 1).unwrap_err(), Error::KeyMismatch);
+    // more ciphertexts than slots
+    let x = key.encrypt(&Plaintext::new(key, 1).unwrap(), &mut rng(1)).unwrap();
+    let tall = vec![x; 52];
+    let packed = key.pack(&[&tall], &layout, Threads::ONE);
+    assert_eq!(packed.unwrap_err(), Error::Length { expected: 51, found: 52 });
+    // a sum that four terms below 128 cannot make, though it fits the slot
+    let sum = Plaintext::new(key, 509).unwrap();
+    assert_eq!(layout.unpack(&[sum], 51).unwrap_err(), Error::SlotResidue);
     // something above the slots
+    assert_eq!(
+        Plaintext::from_sign_and_magnitude(key, false, &vec![1; 1 << 20]).unwrap_err(),
+        Error::PlaintextRange
+    );
     let huge = Plaintext::from_sign_and_magnitude(key, false, &(modulus() >> 1u32).to_bytes_be()).unwrap();
     assert_eq!(layout.unpack(&[huge], 51).unwrap_err(), Error::SlotResidue);
     assert_eq!(layout.unpack(&[], 1).unwrap_err(), Error::Length { expected: 1, found: 0 });
@@ -183,24 +228,25 @@ fn slots_say_what_does_not_fit() {
 #[test]
 fn sealed_keys_open_only_whole_and_with_the_passphrase() {
     let sealed = KEY.seal(b"correct horse", PassphraseCost::TEST, &mut rng(4)).unwrap();
-    let opened = DecryptionKey::open(&sealed, b"correct horse").unwrap();
+    let opened = hazmat::open_secret_key(&sealed, b"correct horse").unwrap();
     let key = opened.encryption_key();
     assert_eq!(key, KEY.encryption_key());
     let x = key.encrypt(&Plaintext::new(key, -5).unwrap(), &mut rng(6)).unwrap();
     assert_eq!(opened.decrypt(&x).unwrap().to_i64(), Some(-5));
 
-    assert_eq!(DecryptionKey::open(&sealed, b"wrong horse").unwrap_err(), Error::KeySealed);
+    assert_eq!(hazmat::open_secret_key(&sealed, b"wrong horse").unwrap_err(), Error::KeySealed);
+    // a short key is not let in by the front door
+    assert_eq!(DecryptionKey::open(&sealed, b"correct horse").unwrap_err(), Error::KeySize { bits: 512 });
     for length in 0..sealed.len() {
-        assert!(DecryptionKey::open(&sealed[..length], b"correct horse").is_err(), "cut to {length}");
+        assert!(hazmat::open_secret_key(&sealed[..length], b"correct horse").is_err(), "cut to {length}");
     }
     let longer: Vec<u8> = sealed.iter().copied().chain([0]).collect();
-    assert!(DecryptionKey::open(&longer, b"correct horse").is_err());
+    assert!(hazmat::open_secret_key(&longer, b"correct horse").is_err());
     for bit in 0..8 * sealed.len() {
         let mut flipped = sealed.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(DecryptionKey::open(&flipped, b"correct horse").is_err(), "bit {bit}");
+        assert!(hazmat::open_secret_key(&flipped, b"correct horse").is_err(), "bit {bit}");
     }
-    // no factor is in the file
     let public = KEY.encryption_key().to_bytes();
     assert!(matches!(
         DecryptionKey::open(&public, b""),
@@ -210,9 +256,10 @@ fn sealed_keys_open_only_whole_and_with_the_passphrase() {
         EncryptionKey::from_bytes(&sealed),
         Err(Error::KeyFormat { reason: "it is a secret key" })
     ));
-    assert_eq!(EncryptionKey::from_bytes(&public).unwrap(), *KEY.encryption_key());
+    assert_eq!(hazmat::read_public_key(&public).unwrap(), *KEY.encryption_key());
+    assert_eq!(EncryptionKey::from_bytes(&public).unwrap_err(), Error::KeySize { bits: 512 });
     for length in 0..public.len() {
-        assert!(EncryptionKey::from_bytes(&public[..length]).is_err());
+        assert!(hazmat::read_public_key(&public[..length]).is_err());
     }
 }
 

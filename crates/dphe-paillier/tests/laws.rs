@@ -110,7 +110,7 @@ proptest! {
         let layout = SlotLayout::new(key, 16, 4).unwrap();
         let x = encrypt(key, &values.iter().map(|&v| i128::from(v)).collect::<Vec<_>>(), seed);
         let columns: Vec<&[Ciphertext]> = x.chunks(layout.slots()).collect();
-        let packed = key.pack(&columns, layout.slot_bits(), Threads::new(2)).unwrap();
+        let packed = key.pack(&columns, &layout, Threads::new(2)).unwrap();
         let opened = KEY.decrypt_all(&packed, Threads::ONE).unwrap();
         prop_assert_eq!(layout.unpack(&opened, values.len()).unwrap(), values);
     }
@@ -153,6 +153,45 @@ fn results_do_not_depend_on_the_threads() {
         DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng(9), Threads::new(threads)).unwrap()
     };
     assert_eq!(generate(1).encryption_key(), generate(4).encryption_key());
+}
+
+#[test]
+fn a_key_is_the_same_however_it_came() {
+    let key = KEY.encryption_key();
+    let reread = hazmat::read_public_key(&key.to_bytes()).unwrap();
+    let padded: Vec<u8> = [0; 9].into_iter().chain(key.modulus_be_bytes()).collect();
+    let padded = hazmat::encryption_key(&padded, NoiseMode::Secure).unwrap();
+    for other in [&reread, &padded] {
+        assert_eq!(other, key);
+        // the noise comes from the same base: the same randomness gives the same ciphertext
+        assert_eq!(encrypt(other, &[5, -5], 1), encrypt(key, &[5, -5], 1));
+    }
+}
+
+#[test]
+fn factors_of_a_new_key_are_far_apart() {
+    // Fermat's method finds factors that are close to the root of the modulus
+    for seed in 0..20 {
+        let bits = hazmat::insecure_key_bits(512).unwrap();
+        let secret = DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng(seed), Threads::ONE).unwrap();
+        let n = num_bigint::BigUint::from_bytes_be(&secret.encryption_key().modulus_be_bytes());
+        let root = n.sqrt();
+        for step in 1u32..500 {
+            let a = &root + step;
+            let rest = &a * &a - &n;
+            let b = rest.sqrt();
+            assert!(&b * &b != rest, "seed {seed}: factored in {step} steps");
+        }
+    }
+}
+
+#[test]
+fn trivial_ciphertexts_are_recognised() {
+    let key = KEY.encryption_key();
+    let neutral = Ciphertext::neutral(key);
+    let bare = key.add_plain(std::slice::from_ref(&neutral), &plaintexts(key, &[7]), Threads::ONE).unwrap();
+    assert!(neutral.is_trivial() && bare[0].is_trivial());
+    assert!(encrypt(key, &[0, 7], 1).iter().all(|x| !x.is_trivial()));
 }
 
 #[test]

@@ -205,11 +205,13 @@ fn multiply(key: &EncryptionKey, ciphertexts: &[Ciphertext], threads: Threads) -
     Ok(best(BUDGET, || key.mul_small_vartime(ciphertexts, &scalars, threads).map(drop))?)
 }
 
-/// Horner packing, as many columns as fill the lanes of every thread.
+/// Horner packing, at least as many columns as fill the lanes of every thread.
 fn horner(key: &EncryptionKey, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Duration, CliError> {
-    let columns: Vec<&[Ciphertext]> =
-        ciphertexts.chunks(ciphertexts.len() / (8 * threads.get()).min(BATCH)).collect();
-    Ok(best(BUDGET, || key.pack(&columns, SLOT_BITS, threads).map(drop))?)
+    // values of 24 bits, of which 256 can be added up
+    let layout = SlotLayout::new(key, SLOT_BITS - 8, 256)?;
+    let height = (ciphertexts.len() / (8 * threads.get())).clamp(1, layout.slots());
+    let columns: Vec<&[Ciphertext]> = ciphertexts.chunks(height).collect();
+    Ok(best(BUDGET, || key.pack(&columns, &layout, threads).map(drop))?)
 }
 
 fn decrypt(
@@ -284,7 +286,7 @@ impl Packing {
         let threads = Threads::new(self.threads);
         let secret = generate(self.common.bits()?, self.common.mode.into(), threads)?;
         let key = secret.encryption_key();
-        let headroom = self.terms.max(1).next_power_of_two().ilog2();
+        let headroom = 64 - self.terms.saturating_sub(1).leading_zeros();
         let value_bits = self
             .slot_bits
             .checked_sub(headroom)
@@ -292,9 +294,10 @@ impl Packing {
             .ok_or(CliError::Slots { slot_bits: self.slot_bits, terms: self.terms })?;
         let layout = SlotLayout::new(key, value_bits, self.terms)?;
         let mut rng = os_rng()?;
-        let bound = layout.bound().unsigned_abs();
+        // random bits, sign-extended; the lowest value of all has no slot
+        let spare = 64 - value_bits;
         let values: Vec<i64> = (0..self.values)
-            .map(|_| (rng.next_u64() % (2 * bound - 1)).cast_signed() - (layout.bound() - 1))
+            .map(|_| ((rng.next_u64() << spare).cast_signed() >> spare).max(1 - layout.bound()))
             .collect();
         key.prepare();
 

@@ -93,9 +93,6 @@ impl New {
         key_file::write_public(&public, &secret.encryption_key().to_bytes())?;
         describe(secret.encryption_key(), "secret key", &self.output);
         println!("public key   {}", public.display());
-        if !bits.is_secure() {
-            println!("warning      {} bits reproduce the paper and protect nothing today", bits.get());
-        }
         Ok(())
     }
 }
@@ -103,7 +100,8 @@ impl New {
 impl Show {
     fn run(self) -> Result<(), CliError> {
         let bytes = key_file::read(&self.file)?;
-        match EncryptionKey::from_bytes(&bytes) {
+        // short keys may be looked at; they are described as what they are
+        match hazmat::read_public_key(&bytes) {
             Ok(key) => describe(&key, "public key", &self.file),
             Err(dphe_paillier::Error::KeyFormat { reason: "it is a secret key" }) => {
                 key_file::refuse_readable_by_others(&self.file)?;
@@ -111,7 +109,7 @@ impl Show {
                     Some(file) => key_file::read_passphrase(file)?,
                     None => prompt("Passphrase: ")?,
                 };
-                let secret = DecryptionKey::open(&bytes, &passphrase)?;
+                let secret = hazmat::open_secret_key(&bytes, &passphrase)?;
                 describe(secret.encryption_key(), "secret key", &self.file);
             }
             Err(error) => return Err(error.into()),
@@ -125,6 +123,11 @@ fn describe(key: &EncryptionKey, kind: &str, file: &Path) {
     println!("id           {}", key.id());
     println!("bits         {}", key.bits().get());
     println!("noise        {}", key.mode());
+    match key.bits() {
+        bits if !bits.is_secure() => println!("warning      {} bits protect nothing today", bits.get()),
+        KeyBits::B2048 => println!("note         2048 bits are about 112-bit strength; 3072 are the default"),
+        _ => {}
+    }
 }
 
 /// Generates a key, with a progress line when it takes longer than a second.

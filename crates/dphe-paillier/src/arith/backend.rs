@@ -36,8 +36,7 @@ impl Backend {
     /// The back end for keys of `bits` bits: the active one, unless its column sums would overflow.
     pub(crate) fn for_key(bits: u32) -> Self {
         match Self::active() {
-            // two columns of 56-bit products, one for each digit, must fit 64 bits
-            Self::Avx2 if 2 * Self::Avx2.digits(bits) >= 256 => Self::Portable,
+            backend if !backend.holds(backend.digits(bits)) => Self::Portable,
             backend => backend,
         }
     }
@@ -91,6 +90,12 @@ impl Backend {
     /// All ones in one digit.
     pub(crate) fn digit_mask(self) -> u64 {
         u64::MAX >> (64 - self.digit_bits())
+    }
+
+    /// Whether sums of columns of that many digits fit their 64 bits: two columns of 56-bit products do up
+    /// to 127 digits of AVX2. The others have room to spare for any key.
+    pub(crate) fn holds(self, digits: usize) -> bool {
+        self != Self::Avx2 || 2 * digits < 256
     }
 
     /// Digits for a modulus of `bits` bits. The vector kernels leave at least four bits to spare and so

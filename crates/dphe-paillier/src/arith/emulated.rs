@@ -84,4 +84,4 @@ impl Simd for Emulated {
     }
 }
 
-super::kernel_entry_points!(Emulated, 10, "sse2");
+super::kernel_entry_points!(Emulated, 10);

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use super::backend::Backend;
 use super::lanes::Lanes;
 use super::modulus::{Modulus, Ring, Scratch};
+use super::nat::Limbs;
 use super::portable;
 use super::pow::bit_window;
 #[cfg(target_arch = "x86_64")]
@@ -30,9 +31,6 @@ enum Table {
     /// Per window, one entry after the other.
     Entries(Vec<u64>),
 }
-
-/// A secret exponent: little-endian limbs, wiped when dropped.
-pub(crate) type Limbs = Zeroizing<Vec<u64>>;
 
 /// Groups that share one pass over the table: each window is read into the second-level cache once
 /// and serves them all.

@@ -10,17 +10,19 @@ use super::backend::Backend;
 #[cfg(test)]
 use super::emulated;
 use super::lanes::Lanes;
-use super::nat::{self, Nat, Secret};
+use super::nat::{self, Limbs, Nat};
+use super::portable;
+#[cfg(any(test, target_arch = "x86_64"))]
+use super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, ifma};
-use super::{portable, simd};
 
 /// An odd modulus, ready for one back end.
 pub(crate) struct Modulus {
     backend: Backend,
     bits: u32,
     digits: usize,
-    n: Secret,
+    n: Nat,
     /// The modulus, broadcast.
     rows: Lanes,
     /// See `simd::Context::bias` and `portable::Context::bias`, broadcast.
@@ -81,6 +83,7 @@ impl Modulus {
         let bits = n.bits();
         let digits = backend.digits(bits);
         let (lanes, digit_bits) = (backend.lanes(), backend.digit_bits());
+        assert!(backend.holds(digits), "column sums of the {backend} back end do not overflow");
         let limbs = (bits as usize).div_ceil(64);
         let n_limbs = nat::limbs(n, limbs);
         assert!(n_limbs[0] & 1 == 1 && bits > 1, "a Montgomery modulus is odd");
@@ -101,7 +104,7 @@ impl Modulus {
             backend,
             bits,
             digits,
-            n: Secret(n.clone()),
+            n: n.clone(),
             rows: Lanes::broadcast(&n_digits, lanes),
             bias: Lanes::broadcast(&bias, lanes),
             inverse: Lanes::broadcast(&[inverse], lanes),
@@ -116,17 +119,17 @@ impl Modulus {
     /// Prepares a different odd modulus in each lane; the first has the most bits and serves the lanes
     /// left over. Only residues: there are no pairs, nor constants, of such a modulus.
     pub(crate) fn side_by_side(moduli: &[Nat], backend: Backend) -> Self {
+        assert!(backend.available(), "the {backend} back end cannot run on this CPU");
         let bits = moduli[0].bits();
         let digits = backend.digits(bits);
-        let limbs: Vec<Vec<u64>> =
-            moduli.iter().map(|n| nat::limbs(n, (bits as usize).div_ceil(64))).collect();
+        let limbs: Vec<Limbs> = moduli.iter().map(|n| nat::limbs(n, (bits as usize).div_ceil(64))).collect();
         let rows: Vec<_> = limbs.iter().map(|n| nat::to_digits(n, backend.digit_bits(), digits)).collect();
         let inverses: Vec<_> = limbs.iter().map(|n| [negated_inverse(n[0]) & backend.digit_mask()]).collect();
         let mut modulus = Self {
             backend,
             bits,
             digits,
-            n: Secret(moduli[0].clone()),
+            n: moduli[0].clone(),
             rows: Lanes::zeros(digits * backend.lanes()),
             bias: Lanes::zeros(0),
             inverse: Lanes::zeros(backend.lanes()),
@@ -150,7 +153,7 @@ impl Modulus {
     }
     /// The modulus itself.
     pub(crate) fn nat(&self) -> &Nat {
-        &self.n.0
+        &self.n
     }
     pub(crate) fn lanes(&self) -> usize {
         self.backend.lanes()
@@ -207,11 +210,11 @@ impl Modulus {
     }
     /// `count` digits of a number given by limbs.
     pub(crate) fn digits_of(&self, limbs: &[u64], count: usize) -> Lanes {
-        let digits = zeroize::Zeroizing::new(nat::to_digits(limbs, self.backend.digit_bits(), count));
+        let digits = nat::to_digits(limbs, self.backend.digit_bits(), count);
         Lanes::broadcast(&digits, 1)
     }
     /// The limbs of a number below the modulus given by digits.
-    pub(crate) fn limbs_of(&self, digits: &[u64]) -> Vec<u64> {
+    pub(crate) fn limbs_of(&self, digits: &[u64]) -> Limbs {
         nat::from_digits(digits, self.backend.digit_bits(), self.limbs())
     }
 
@@ -246,8 +249,7 @@ impl Modulus {
 
     /// `z = x y / R` modulo `N^2`.
     pub(crate) fn mul_pair(&self, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut Scratch) {
-        let words = 2 * self.digits * self.lanes();
-        self.check(scratch, [z.len(), x.len(), y.len()], words);
+        self.check_pairs(scratch, [z.len(), x.len(), y.len()]);
         dispatch!(
             self,
             mul_pair(&self.context(), z.as_mut_ptr(), x.as_ptr(), y.as_ptr(), scratch.0.as_mut_ptr()),
@@ -257,8 +259,7 @@ impl Modulus {
 
     /// `z = x^2 / R` modulo `N^2`.
     pub(crate) fn square_pair(&self, z: &mut [u64], x: &[u64], scratch: &mut Scratch) {
-        let words = 2 * self.digits * self.lanes();
-        self.check(scratch, [z.len(), x.len(), words], words);
+        self.check_pairs(scratch, [z.len(), x.len(), x.len()]);
         dispatch!(
             self,
             square_pair(&self.context(), z.as_mut_ptr(), x.as_ptr(), scratch.0.as_mut_ptr()),
@@ -288,11 +289,17 @@ impl Modulus {
         );
     }
 
+    /// As `check`, and that this modulus has pairs: one made by `side_by_side` has none.
+    fn check_pairs(&self, scratch: &Scratch, lengths: [usize; 3]) {
+        let residue = self.digits * self.lanes();
+        assert!(self.bias.len() == residue, "a modulus with pairs");
+        self.check(scratch, lengths, 2 * residue);
+    }
+
     /// The pairs `(t0 + t1 N) / R`; `t0` and `t1` hold `2 * digits` digits a lane, each below `N R`,
     /// and are used up.
     pub(crate) fn reduce_pair(&self, z: &mut [u64], t0: &mut [u64], t1: &mut [u64], scratch: &mut Scratch) {
-        let words = 2 * self.digits * self.lanes();
-        self.check(scratch, [z.len(), t0.len(), t1.len()], words);
+        self.check_pairs(scratch, [z.len(), t0.len(), t1.len()]);
         dispatch!(
             self,
             reduce_pair(
@@ -351,8 +358,7 @@ impl Modulus {
 
     /// Brings loose pairs into canonical form.
     pub(crate) fn canonical_pair(&self, x: &mut [u64], scratch: &mut Scratch) {
-        let words = 2 * self.digits * self.lanes();
-        self.check(scratch, [x.len(), words, words], words);
+        self.check_pairs(scratch, [x.len(); 3]);
         dispatch!(self, canonical_pair(&self.context(), x.as_mut_ptr(), scratch.0.as_mut_ptr()), ());
     }
 
@@ -422,6 +428,7 @@ impl Modulus {
         assert!(scratch.0.len() >= 4 * self.digits * self.lanes(), "scratch of this modulus");
     }
 
+    #[cfg(any(test, target_arch = "x86_64"))]
     fn context(&self) -> simd::Context {
         simd::Context {
             digits: self.digits,

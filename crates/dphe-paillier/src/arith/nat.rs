@@ -1,36 +1,75 @@
 //! Plain big integers, for set-up and conversions; the only module that names the library.
 //!
-//! `Nat` is the library's type; it is wiped when dropped by whoever holds it in a [`Secret`].
+//! Every number is wiped when dropped, temporaries included: most are public, but not all.
 
 use core::cmp::Ordering;
 
-pub(crate) use crypto_bigint::BoxedUint as Nat;
-use crypto_bigint::{ConcatenatingMul, NonZero, Odd, Resize};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use crypto_bigint::{BoxedUint, ConcatenatingMul, NonZero, Odd, Resize};
+use zeroize::{Zeroize, Zeroizing};
 
-/// A number that is wiped when dropped and never shown.
+/// A natural number. It may be a secret: wiped when dropped and never shown.
 #[derive(Clone)]
-pub(crate) struct Secret(pub(crate) Nat);
+pub(crate) struct Nat(BoxedUint);
 
-impl Drop for Secret {
+/// Little-endian 64-bit limbs, wiped when dropped.
+pub(crate) type Limbs = Zeroizing<Vec<u64>>;
+
+impl Drop for Nat {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
-impl ZeroizeOnDrop for Secret {}
+impl Nat {
+    /// The length in bits, in time that depends on the width only.
+    pub(crate) fn bits(&self) -> u32 {
+        self.0.bits()
+    }
+
+    /// Half of it, rounded down.
+    pub(crate) fn half(&self) -> Self {
+        Self(self.0.shr(1))
+    }
+
+    pub(crate) fn is_odd(&self) -> bool {
+        self.0.as_words().first().is_some_and(|word| word & 1 == 1)
+    }
+
+    pub(crate) fn is_zero_vartime(&self) -> bool {
+        self.0.bits_vartime() == 0
+    }
+
+    /// The number of twos that divide it, and what remains.
+    pub(crate) fn split_twos_vartime(&self) -> (u32, Self) {
+        let twos = self.0.trailing_zeros_vartime();
+        (twos, Self(self.0.shr(twos)))
+    }
+
+    /// The same number in no more limbs than it needs: the width is public.
+    pub(crate) fn shortened(&self) -> Self {
+        Self((&self.0).resize_unchecked(self.0.bits().max(64)))
+    }
+
+    fn widened(&self, precision: u32) -> Self {
+        Self((&self.0).resize_unchecked(precision))
+    }
+
+    fn nonzero(&self) -> Option<NonZero<BoxedUint>> {
+        self.0.to_nz().into()
+    }
+}
 
 /// The number with these little-endian 64-bit limbs.
 pub(crate) fn from_limbs(limbs: &[u64]) -> Nat {
-    let bytes = zeroize::Zeroizing::new(limbs.iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<u8>>());
-    Nat::from_le_slice_truncated(&bytes, 64 * (limbs.len() as u32).max(1))
+    let bytes = Zeroizing::new(limbs.iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<u8>>());
+    Nat(BoxedUint::from_le_slice_truncated(&bytes, 64 * (limbs.len() as u32).max(1)))
 }
 
 /// The low `count` 64-bit limbs of `x`, little-endian.
-pub(crate) fn limbs(x: &Nat, count: usize) -> Vec<u64> {
-    let mut limbs = vec![0u64; count];
+pub(crate) fn limbs(x: &Nat, count: usize) -> Limbs {
+    let mut limbs = Zeroizing::new(vec![0u64; count]);
     let word_bits = crypto_bigint::Word::BITS as usize;
-    for (i, &word) in x.as_words().iter().enumerate() {
+    for (i, &word) in x.0.as_words().iter().enumerate() {
         let bit = i * word_bits;
         if let Some(limb) = limbs.get_mut(bit / 64) {
             // a word is 32 bits on 32-bit machines
@@ -54,15 +93,20 @@ pub(crate) fn power_of_two(k: u32) -> Nat {
     from_limbs(&limbs)
 }
 
-/// Big-endian bytes, leading zeros allowed.
-pub(crate) fn from_be_bytes(bytes: &[u8]) -> Nat {
-    Nat::from_be_slice_truncated(bytes, (8 * bytes.len() as u32).max(64))
+/// Big-endian bytes, leading zeros allowed; `None` if more than `most` bytes are significant.
+pub(crate) fn from_be_bytes(bytes: &[u8], most: usize) -> Option<Nat> {
+    let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+    let significant = &bytes[zeros..];
+    if significant.len() > most {
+        return None;
+    }
+    Some(Nat(BoxedUint::from_be_slice_truncated(significant, (8 * significant.len() as u32).max(64))))
 }
 
 /// Big-endian bytes of fixed width; `x` must fit.
-pub(crate) fn to_be_bytes(x: &Nat, width: usize) -> Vec<u8> {
-    let all = x.to_be_bytes();
-    let mut bytes = vec![0; width];
+pub(crate) fn to_be_bytes(x: &Nat, width: usize) -> Zeroizing<Vec<u8>> {
+    let all = Zeroizing::new(x.0.to_be_bytes().into_vec());
+    let mut bytes = Zeroizing::new(vec![0; width]);
     let common = width.min(all.len());
     bytes[width - common..].copy_from_slice(&all[all.len() - common..]);
     bytes
@@ -70,92 +114,102 @@ pub(crate) fn to_be_bytes(x: &Nat, width: usize) -> Vec<u8> {
 
 /// `a + b`, never overflowing.
 pub(crate) fn add(a: &Nat, b: &Nat) -> Nat {
-    let precision = a.bits_precision().max(b.bits_precision()) + 64;
-    a.resize_unchecked(precision).wrapping_add(b.resize_unchecked(precision))
+    let precision = a.0.bits_precision().max(b.0.bits_precision()) + 64;
+    Nat(a.widened(precision).0.wrapping_add(&b.widened(precision).0))
 }
 
 /// `a - b` for `a >= b`, at the width of `a`.
 pub(crate) fn sub(a: &Nat, b: &Nat) -> Nat {
-    let precision = a.bits_precision().max(b.bits_precision());
-    a.resize_unchecked(precision).wrapping_sub(b.resize_unchecked(precision))
+    let precision = a.0.bits_precision().max(b.0.bits_precision());
+    Nat(a.widened(precision).0.wrapping_sub(&b.widened(precision).0))
 }
 
 /// `a * b`, never overflowing.
 pub(crate) fn mul(a: &Nat, b: &Nat) -> Nat {
-    a.concatenating_mul(b)
-}
-
-/// Quotient and remainder of public numbers. A zero divisor gives `(0, 0)`.
-pub(crate) fn div_rem_vartime(a: &Nat, b: &Nat) -> (Nat, Nat) {
-    match b.as_nz_vartime() {
-        Some(b) => a.div_rem_vartime(b),
-        None => (small(0), small(0)),
-    }
+    Nat(a.0.concatenating_mul(&b.0))
 }
 
 /// Quotient and remainder, in time that depends on the sizes only. A zero divisor gives `(0, 0)`.
 pub(crate) fn div_rem(a: &Nat, b: &Nat) -> (Nat, Nat) {
-    match Option::<NonZero<Nat>>::from(b.to_nz()) {
-        Some(b) => a.div_rem(&b),
+    match b.nonzero() {
+        Some(b) => {
+            let (quotient, remainder) = a.0.div_rem(&b);
+            (Nat(quotient), Nat(remainder))
+        }
+        None => (small(0), small(0)),
+    }
+}
+
+/// Quotient and remainder of public numbers. A zero divisor gives `(0, 0)`.
+pub(crate) fn div_rem_vartime(a: &Nat, b: &Nat) -> (Nat, Nat) {
+    match b.0.as_nz_vartime() {
+        Some(b) => {
+            let (quotient, remainder) = a.0.div_rem_vartime(b);
+            (Nat(quotient), Nat(remainder))
+        }
         None => (small(0), small(0)),
     }
 }
 
 /// Remainder, in time that depends on the sizes only. A zero divisor gives 0.
 pub(crate) fn rem(a: &Nat, b: &Nat) -> Nat {
-    match Option::<NonZero<Nat>>::from(b.to_nz()) {
-        Some(b) => a.rem(&b),
+    match b.nonzero() {
+        Some(b) => Nat(a.0.rem(&b)),
         None => small(0),
     }
 }
 
 /// The inverse of `a` modulo the odd number `m`, if there is one.
 pub(crate) fn invert(a: &Nat, m: &Nat) -> Option<Nat> {
-    let m = Option::<Odd<Nat>>::from(m.to_odd())?;
-    let a = rem(a, &m).resize_unchecked(m.bits_precision());
-    a.invert_odd_mod(&m).into()
+    let reduced = rem(a, m).widened(m.0.bits_precision());
+    let m = Option::<Odd<BoxedUint>>::from(m.0.to_odd())?;
+    Option::from(reduced.0.invert_odd_mod(&m)).map(Nat)
 }
 
 /// The inverse of the public `a` modulo the public odd number `m`, if there is one.
 pub(crate) fn invert_vartime(a: &Nat, m: &Nat) -> Option<Nat> {
-    let m = Option::<Odd<Nat>>::from(m.to_odd())?;
-    let a = div_rem_vartime(a, &m).1.resize_unchecked(m.bits_precision());
-    a.invert_odd_mod_vartime(&m).into()
+    let reduced = div_rem_vartime(a, m).1.widened(m.0.bits_precision());
+    let m = Option::<Odd<BoxedUint>>::from(m.0.to_odd())?;
+    Option::from(reduced.0.invert_odd_mod_vartime(&m)).map(Nat)
 }
 
 /// How public numbers of any widths compare.
 pub(crate) fn cmp_vartime(a: &Nat, b: &Nat) -> Ordering {
-    let precision = a.bits_precision().max(b.bits_precision());
-    a.resize_unchecked(precision).cmp_vartime(b.resize_unchecked(precision))
+    let precision = a.0.bits_precision().max(b.0.bits_precision());
+    a.widened(precision).0.cmp_vartime(&b.widened(precision).0)
 }
 
-/// Whether a public number is zero.
-pub(crate) fn is_zero_vartime(a: &Nat) -> bool {
-    a.bits_vartime() == 0
+/// `|a - b|`, in time that depends on the widths only.
+pub(crate) fn distance(a: &Nat, b: &Nat) -> Nat {
+    let precision = a.0.bits_precision().max(b.0.bits_precision());
+    let (a, b) = (a.widened(precision), b.widened(precision));
+    let (up, down) = (Nat(a.0.wrapping_sub(&b.0)), Nat(b.0.wrapping_sub(&a.0)));
+    // the wrong one of the two is near the top of the width
+    if up.bits() < down.bits() { up } else { down }
 }
 
 /// `x` modulo a small public number.
 pub(crate) fn rem_small(x: &Nat, m: u32) -> u32 {
-    limbs(x, x.bits_precision().div_ceil(64) as usize).iter().rev().fold(0u64, |r, &limb| {
+    limbs(x, x.0.bits_precision().div_ceil(64) as usize).iter().rev().fold(0u64, |r, &limb| {
         let high = ((r << 32) | (limb >> 32)) % u64::from(m);
         ((high << 32) | (limb & 0xffff_ffff)) % u64::from(m)
     }) as u32
 }
 
 /// Regroups 64-bit limbs into `count` digits of `bits` bits.
-pub(crate) fn to_digits(limbs: &[u64], bits: u32, count: usize) -> Vec<u64> {
+pub(crate) fn to_digits(limbs: &[u64], bits: u32, count: usize) -> Limbs {
     regroup(limbs, 64, bits, count)
 }
 
 /// Regroups digits of `bits` bits into `count` 64-bit limbs.
-pub(crate) fn from_digits(digits: &[u64], bits: u32, count: usize) -> Vec<u64> {
+pub(crate) fn from_digits(digits: &[u64], bits: u32, count: usize) -> Limbs {
     regroup(digits, bits, 64, count)
 }
 
 /// Rewrites a little-endian number from digits of one size to digits of another.
-fn regroup(input: &[u64], from: u32, to: u32, count: usize) -> Vec<u64> {
+fn regroup(input: &[u64], from: u32, to: u32, count: usize) -> Limbs {
     let mask = if to == 64 { u64::MAX } else { (1 << to) - 1 };
-    let mut output = Vec::with_capacity(count);
+    let mut output = Zeroizing::new(Vec::with_capacity(count));
     let (mut buffer, mut filled, mut input) = (0u128, 0u32, input.iter());
     while output.len() < count {
         while filled < to {
@@ -169,25 +223,17 @@ fn regroup(input: &[u64], from: u32, to: u32, count: usize) -> Vec<u64> {
     output
 }
 
-/// The same public number without leading zero limbs.
-pub(crate) fn shorten_vartime(x: &Nat) -> Nat {
-    x.resize_unchecked(x.bits_vartime().max(64))
-}
-
 /// `x - m` if that is not negative, else `x`, for limbs of equal length, without branches; the last limb,
 /// which is then zero, is dropped.
-pub(crate) fn subtract_once(x: &[u64], m: &[u64]) -> Vec<u64> {
+pub(crate) fn subtract_once(x: &[u64], m: &[u64]) -> Limbs {
     let mut borrow = false;
-    let mut difference: Vec<u64> = x
-        .iter()
-        .zip(m)
-        .map(|(&x, &m)| {
-            let (d, b1) = x.overflowing_sub(m);
-            let (d, b2) = d.overflowing_sub(u64::from(borrow));
-            borrow = b1 | b2;
-            d
-        })
-        .collect();
+    let mut difference = Zeroizing::new(x.to_vec());
+    for (d, &m) in difference.iter_mut().zip(m) {
+        let (low, b1) = d.overflowing_sub(m);
+        let (low, b2) = low.overflowing_sub(u64::from(borrow));
+        borrow = b1 | b2;
+        *d = low;
+    }
     let keep = 0u64.wrapping_sub(u64::from(borrow));
     difference.iter_mut().zip(x).for_each(|(d, &x)| *d = (*d & !keep) | (x & keep));
     difference.pop();

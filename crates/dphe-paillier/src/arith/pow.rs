@@ -16,7 +16,7 @@ pub(crate) struct Exponent(Zeroizing<Vec<u8>>);
 impl Exponent {
     /// An exponent of at most `bits` bits.
     pub(crate) fn new(x: &Nat, bits: u32) -> Self {
-        let limbs = Zeroizing::new(nat::limbs(x, (bits as usize).div_ceil(64)));
+        let limbs = nat::limbs(x, (bits as usize).div_ceil(64));
         let count = bits.div_ceil(WINDOW);
         Self(Zeroizing::new((0..count).rev().map(|i| bit_window(&limbs, i * WINDOW, WINDOW) as u8).collect()))
     }

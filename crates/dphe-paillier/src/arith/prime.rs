@@ -2,7 +2,8 @@
 //!
 //! Candidates `h` for `p = 2h + 1` are sieved by interval, then tested side by side, each lane with a
 //! modulus of its own. The intervals are numbered and their starting points derived from one seed, and
-//! the primes of the lowest intervals win: the result depends on the seed, not on the threads.
+//! the first primes of the lowest two intervals that have any win: the result depends on the seed, not on
+//! the threads. The search itself is not written to take constant time.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -13,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::backend::Backend;
 use super::modulus::{Modulus, Ring};
-use super::nat::{self, Nat, Secret};
+use super::nat::{self, Limbs, Nat};
 use super::pow::{self, Exponent};
 
 /// Candidates of one interval. A safe prime of 1536 bits is found in one of nine.
@@ -24,6 +25,9 @@ const STEP: u32 = 6;
 const SIEVE_LIMIT: u32 = 1 << 18;
 /// Miller-Rabin rounds with random bases for the primes that are kept: error below `4^-40`.
 const ROUNDS: usize = 40;
+
+/// More threads than this are not started, whatever is asked for.
+const MAX_THREADS: usize = 256;
 
 /// Tells how the search goes.
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +47,15 @@ pub(crate) fn two_safe_primes(
     backend: Backend,
     threads: usize,
     progress: &(dyn Fn(Progress) + Sync),
-) -> (Secret, Secret) {
+) -> (Nat, Nat) {
     let sieve = Sieve::new(bits);
-    let expected = 2.0 / hit_rate(bits);
+    // intervals with at least one hit
+    let expected = 2.0 / (1.0 - (-hit_rate(bits)).exp());
     let (next, searched) = (AtomicU64::new(0), AtomicU64::new(0));
     let done = AtomicBool::new(false);
-    let found: Mutex<Vec<(u64, Secret)>> = Mutex::new(Vec::new());
+    let found: Mutex<Vec<(u64, Nat)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..threads.clamp(1, MAX_THREADS) {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +63,8 @@ pub(crate) fn two_safe_primes(
                     // A panic of another thread has ended the search already.
                     let Ok(mut found) = found.lock() else { return };
                     found.extend(hits.into_iter().map(|prime| (index, prime)));
-                    if found.len() >= 2 {
+                    // Two primes of one interval are so close that anybody could factor their product.
+                    if found.iter().any(|(other, _)| *other != found[0].0) {
                         done.store(true, Ordering::Relaxed);
                     }
                     let searched = searched.fetch_add(1, Ordering::Relaxed) + 1;
@@ -70,6 +76,7 @@ pub(crate) fn two_safe_primes(
     // Every interval below the last one handed out has been searched, whoever was first.
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.sort_by_key(|(index, _)| *index);
+    found.dedup_by_key(|(index, _)| *index);
     let mut primes = found.into_iter().map(|(_, prime)| prime);
     match (primes.next(), primes.next()) {
         (Some(p), Some(q)) => (p, q),
@@ -85,12 +92,12 @@ fn hit_rate(bits: u32) -> f64 {
 }
 
 /// The safe primes of one interval.
-fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backend: Backend) -> Vec<Secret> {
+fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backend: Backend) -> Vec<Nat> {
     let mut rng = ChaCha20Rng::from_seed(*seed);
     rng.set_stream(index);
     let start = starting_point(bits - 1, &mut rng);
-    let candidate = |i: usize| nat::add(&start.0, &nat::small(u64::from(STEP) * i as u64));
-    let survivors: Vec<usize> = sieve.survivors(&start.0);
+    let candidate = |i: usize| nat::add(&start, &nat::small(u64::from(STEP) * i as u64));
+    let survivors: Vec<usize> = sieve.survivors(&start, bits);
     let mut halves = Vec::new();
     for chunk in survivors.chunks(backend.lanes()) {
         let numbers: Vec<Nat> = chunk.iter().map(|&i| candidate(i)).collect();
@@ -104,7 +111,7 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
     for (h, p) in halves.chunks(backend.lanes()).zip(wholes.chunks(backend.lanes())) {
         for ((h, p), prime) in h.iter().zip(p).zip(fermat(p, backend)) {
             if prime && p.bits() == bits && miller_rabin(h, ROUNDS, &mut rng, backend) {
-                primes.push(Secret(p.clone()));
+                primes.push(p.shortened());
             }
         }
     }
@@ -112,7 +119,7 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
 }
 
 /// A random number of `bits` bits that is 5 modulo 6, the top two bits set, with room for an interval.
-fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Secret {
+fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Nat {
     let mut limbs = Zeroizing::new(vec![0u64; (bits as usize).div_ceil(64)]);
     limbs.iter_mut().for_each(|limb| *limb = rng.next_u64());
     let top = (bits - 1) % 64;
@@ -123,7 +130,7 @@ fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Secret {
     limbs[second / 64] |= 1 << (second % 64);
     let number = nat::from_limbs(&limbs);
     let residue = nat::rem_small(&number, STEP);
-    Secret(nat::sub(&number, &nat::small(u64::from((residue + 1) % STEP))))
+    nat::sub(&number, &nat::small(u64::from((residue + 1) % STEP)))
 }
 
 /// Whether `2^(n-1) = 1` modulo each `n`: true for primes, and for very few others.
@@ -131,12 +138,10 @@ fn fermat(numbers: &[Nat], backend: Backend) -> Vec<bool> {
     let modulus = Modulus::side_by_side(numbers, backend);
     let (lanes, limb_count) = (modulus.lanes(), modulus.limbs());
     let r = nat::power_of_two(backend.digit_bits() * modulus.residue_words() as u32);
-    let ones: Vec<_> =
-        numbers.iter().map(|n| modulus.residue_digits(&nat::div_rem_vartime(&r, n).1)).collect();
+    let ones: Vec<_> = numbers.iter().map(|n| modulus.residue_digits(&nat::rem(&r, n))).collect();
     let mut one = modulus.residues();
     modulus.gather(&mut one, &ones.iter().map(|o| &**o).collect::<Vec<_>>(), &ones[0]);
-    let limbs: Vec<Zeroizing<Vec<u64>>> =
-        numbers.iter().map(|n| Zeroizing::new(nat::limbs(n, limb_count))).collect();
+    let limbs: Vec<Limbs> = numbers.iter().map(|n| nat::limbs(n, limb_count)).collect();
 
     let mut scratch = modulus.scratch();
     let mut x = one.clone();
@@ -163,8 +168,7 @@ fn fermat(numbers: &[Nat], backend: Backend) -> Vec<bool> {
 pub(crate) fn miller_rabin(n: &Nat, rounds: usize, rng: &mut impl Rng, backend: Backend) -> bool {
     let modulus = Modulus::new(n, backend);
     let minus_one = nat::sub(n, &nat::small(1));
-    let twos = minus_one.trailing_zeros_vartime();
-    let odd = minus_one.shr(twos);
+    let (twos, odd) = minus_one.split_twos_vartime();
     let exponent = Exponent::new(&odd, modulus.bits());
     let one = modulus.one_in(Ring::ModN);
     // -1 in Montgomery form
@@ -214,9 +218,9 @@ impl Sieve {
     }
 
     /// The indices `i` for which no small prime divides `h = start + 6 i` or `2 h + 1`.
-    fn survivors(&self, start: &Nat) -> Vec<usize> {
+    fn survivors(&self, start: &Nat, bits: u32) -> Vec<usize> {
         let mut struck = vec![false; INTERVAL];
-        let limbs = Zeroizing::new(nat::limbs(start, start.bits_precision().div_ceil(64) as usize));
+        let limbs = nat::limbs(start, (bits as usize).div_ceil(64));
         // Three primes below 2^18 fit a 64-bit product: one pass over the number for each three.
         for three in self.primes.chunks(3) {
             let product: u64 = three.iter().map(|&q| u64::from(q)).product();

@@ -2,13 +2,15 @@
 
 use num_bigint::BigUint;
 
-use super::backend::Backend;
+use super::backend::{BACKEND_VARIABLE, Backend};
 use super::modulus::Modulus;
 use super::nat::{self, Nat};
 
-/// Every back end that runs here, and the emulated kernel.
+/// Every back end that runs here, and the emulated kernel; or only the one named by [`BACKEND_VARIABLE`].
 fn backends() -> impl Iterator<Item = Backend> {
-    Backend::all().chain([Backend::Emulated]).filter(|backend| backend.available())
+    let wanted = std::env::var(BACKEND_VARIABLE).ok();
+    let all = Backend::all().chain([Backend::Emulated]).filter(|backend| backend.available());
+    all.filter(move |backend| wanted.as_deref().is_none_or(|name| name == backend.name()))
 }
 
 /// xorshift: reproducible operands, nothing secret about them.
@@ -31,13 +33,16 @@ impl Random {
 }
 
 fn to_nat(x: &BigUint) -> Nat {
-    nat::from_be_bytes(&x.to_bytes_be())
+    nat::from_be_bytes(&x.to_bytes_be(), usize::MAX).unwrap()
 }
 
 /// Operands where carries and comparisons go wrong: the ends, all-ones digits of each radix, sparse ones.
 fn edges(n: &BigUint, random: &mut Random) -> Vec<BigUint> {
     let one = BigUint::from(1u8);
     let mut edges = vec![BigUint::ZERO, one.clone(), n - &one, n - 2u8, n >> 1, (n >> 1) + &one];
+    // n is a square: its root, and both neighbours
+    let root = n.sqrt();
+    edges.extend([&root - &one, root.clone(), &root + &one, n - &root]);
     let ones = |bits: u64| (&one << bits) - &one;
     for bits in [28, 52, 56, 64, 104, 128, n.bits() / 2, n.bits() - 1] {
         edges.push(ones(bits) % n);
@@ -269,12 +274,11 @@ fn every_lane_fetches_its_own_entry() {
         let mut random = Random(99);
         let base = modulus.pair_digits(&to_nat(&random.below(&(&n * &n))));
         let table = super::fixed_base::FixedBase::new(&modulus, &base, 64);
-        let exponents: Vec<super::fixed_base::Limbs> =
-            [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
-                .into_iter()
-                .chain((0..300).map(|_| random.next()))
-                .map(|e| zeroize::Zeroizing::new(vec![e]))
-                .collect();
+        let exponents: Vec<nat::Limbs> = [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
+            .into_iter()
+            .chain((0..300).map(|_| random.next()))
+            .map(|e| zeroize::Zeroizing::new(vec![e]))
+            .collect();
         let mut results = vec![vec![0; modulus.pair_words()]; exponents.len()];
         table.pow(&modulus, &exponents, &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
         for (exponent, result) in exponents.iter().zip(&results) {
@@ -335,12 +339,72 @@ fn primes_and_only_primes_pass() {
         assert!(!passes(&(((&one << 127u32) - &one) * ((&one << 89u32) - &one))));
         // the kept primes are safe primes of the length asked for, and two different ones
         let (p, q) = super::prime::two_safe_primes(96, &[7; 32], backend, 2, &|_| ());
-        for prime in [&p.0, &q.0] {
+        for prime in [&p, &q] {
             assert_eq!(prime.bits(), 96);
             let prime = BigUint::from_bytes_be(&nat::to_be_bytes(prime, 12));
             assert!(passes(&prime) && passes(&(&prime >> 1u32)), "{backend}: {prime}");
         }
-        assert_ne!(nat::to_be_bytes(&p.0, 12), nat::to_be_bytes(&q.0, 12));
-        assert_eq!(nat::mul(&p.0, &q.0).bits(), 192);
+        assert_ne!(nat::to_be_bytes(&p, 12), nat::to_be_bytes(&q, 12));
+        assert_eq!(nat::mul(&p, &q).bits(), 192);
+    }
+}
+
+/// Between multiplications the vector kernels let both halves of a pair grow to `2N`, and a residue to be
+/// squared to `4N`. The ends of those ranges, for moduli that leave exactly the four bits to spare.
+#[test]
+fn loose_operands_at_their_ends() {
+    let one = BigUint::from(1u8);
+    for backend in backends().filter(|&backend| backend != Backend::Portable) {
+        let sizes: &[u32] =
+            if backend == Backend::Avx2 { &[136, 276, 1536, 3072, 3496] } else { &[516, 1036, 2076, 3072] };
+        for n in sizes.iter().flat_map(|&bits| [(&one << bits) - &one, (&one << (bits - 1)) + &one]) {
+            let modulus = Modulus::new(&to_nat(&n), backend);
+            let n_squared = &n * &n;
+            let r = &one << (backend.digit_bits() * modulus.residue_words() as u32);
+            let mut scratch = modulus.scratch();
+            let digits = |x: &BigUint| modulus.digits_of(&x.to_u64_digits(), modulus.residue_words());
+            let number = |digits: &[u64]| {
+                let limbs = nat::from_digits(digits, backend.digit_bits(), modulus.limbs() + 2);
+                BigUint::from_bytes_le(&limbs.iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<_>>())
+            };
+            let first = |group: &[u64], words: usize| {
+                let mut out = vec![0; words];
+                modulus.scatter(&mut [&mut out], group);
+                out
+            };
+            let ends = [&n * 2u8 - &one, &n * 2u8 - 2u8, &n + &one, n.clone(), &n - &one, BigUint::ZERO];
+            for (x0, x1) in ends.iter().flat_map(|x0| ends.iter().map(move |x1| (x0, x1))) {
+                let group = |x0: &BigUint, x1: &BigUint| {
+                    let mut pair = digits(x0).to_vec();
+                    pair.extend_from_slice(&digits(x1));
+                    modulus.broadcast(&pair)
+                };
+                let (x, y) = (group(x0, x1), group(&ends[0], x0));
+                let (x_value, y_value) = (x0 + x1 * &n, &ends[0] + x0 * &n);
+                for (other, other_value) in [(Some(&y), &y_value), (None, &x_value)] {
+                    let mut z = modulus.pairs();
+                    match other {
+                        Some(y) => modulus.mul_pair(&mut z, &x, y, &mut scratch),
+                        None => modulus.square_pair(&mut z, &x, &mut scratch),
+                    }
+                    let loose = first(&z, modulus.pair_words());
+                    assert!(loose.chunks(modulus.residue_words()).all(|half| number(half) < &n * 2u8));
+                    modulus.canonical_pair(&mut z, &mut scratch);
+                    let exact = first(&z, modulus.pair_words());
+                    let (low, high) = exact.split_at(modulus.residue_words());
+                    let (low, high) = (number(low), number(high));
+                    assert!(low < n && high < n, "{backend}: canonical");
+                    let product = (low + high * &n) * &r % &n_squared;
+                    assert_eq!(product, &x_value * other_value % &n_squared, "{backend}: mod {n}^2");
+                }
+            }
+            for x in [&n * 4u8 - &one, &n * 4u8 - 2u8, &n * 3u8] {
+                let mut z = modulus.residues();
+                modulus.square(&mut z, &modulus.broadcast(&digits(&x)), &mut scratch);
+                let z = number(&first(&z, modulus.residue_words()));
+                assert!(z < &n * 2u8, "{backend}: loose");
+                assert_eq!(z * &r % &n, &x * &x % &n, "{backend}: square mod {n}");
+            }
+        }
     }
 }
