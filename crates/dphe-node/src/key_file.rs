@@ -61,37 +61,56 @@ pub(crate) fn write_public(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError
     write_new(path, bytes, 0o644)
 }
 
+/// A key file that has been read, and who else could have read it.
+pub(crate) struct KeyFile {
+    pub(crate) bytes: Zeroizing<Vec<u8>>,
+    path: PathBuf,
+    /// Permission bits of the file that was read, where there are any.
+    mode: Option<u32>,
+}
+
 /// Reads a key file.
-pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub(crate) fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
     let error = |source| KeyFileError::Read { path: path.into(), source };
+    let file = File::open(path).map_err(error)?;
+    let mode = permission_bits(&file.metadata().map_err(error)?);
     let mut bytes = Zeroizing::new(Vec::new());
-    File::open(path).map_err(error)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(error)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(error)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(KeyFileError::TooLarge { path: path.into() });
     }
-    Ok(bytes)
+    Ok(KeyFile { bytes, path: path.into(), mode })
 }
 
-/// The first line of a file.
-pub(crate) fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
-    let bytes = read(path)?;
-    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    Ok(Zeroizing::new(line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
+impl KeyFile {
+    /// Refuses a secret key that anybody but its owner can read.
+    pub(crate) fn refuse_readable_by_others(&self) -> Result<(), KeyFileError> {
+        match self.mode {
+            Some(mode) if mode & 0o077 != 0 => {
+                Err(KeyFileError::ReadableByOthers { path: self.path.clone(), mode })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-/// Refuses a secret key that anybody but its owner can read.
 #[cfg(unix)]
-pub(crate) fn refuse_readable_by_others(path: &Path) -> Result<(), KeyFileError> {
+fn permission_bits(metadata: &std::fs::Metadata) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt;
-    let error = |source| KeyFileError::Read { path: path.into(), source };
-    let mode = std::fs::metadata(path).map_err(error)?.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(KeyFileError::ReadableByOthers { path: path.into(), mode }) }
+    Some(metadata.permissions().mode() & 0o777)
 }
 
 /// Other systems have no such bits to look at.
 #[cfg(not(unix))]
-pub(crate) fn refuse_readable_by_others(_path: &Path) -> Result<(), KeyFileError> {
-    Ok(())
+fn permission_bits(_metadata: &std::fs::Metadata) -> Option<u32> {
+    None
+}
+
+/// The first line of a file.
+pub(crate) fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    let bytes = read(path)?.bytes;
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    Ok(Zeroizing::new(line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
 }
 
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), KeyFileError> {

@@ -69,6 +69,16 @@ impl Add for &Ciphertext {
 }
 
 /// # Panics
+/// As for references.
+impl Add for Ciphertext {
+    type Output = Self;
+    fn add(mut self, other: Self) -> Self {
+        self += &other;
+        self
+    }
+}
+
+/// # Panics
 /// As [`Add`].
 impl AddAssign<&Self> for Ciphertext {
     fn add_assign(&mut self, other: &Self) {

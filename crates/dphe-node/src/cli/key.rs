@@ -99,17 +99,17 @@ impl New {
 
 impl Show {
     fn run(self) -> Result<(), CliError> {
-        let bytes = key_file::read(&self.file)?;
+        let file = key_file::read(&self.file)?;
         // short keys may be looked at; they are described as what they are
-        match hazmat::read_public_key(&bytes) {
+        match hazmat::read_public_key(&file.bytes) {
             Ok(key) => describe(&key, "public key", &self.file),
             Err(dphe_paillier::Error::KeyFormat { reason: "it is a secret key" }) => {
-                key_file::refuse_readable_by_others(&self.file)?;
+                file.refuse_readable_by_others()?;
                 let passphrase = match &self.passphrase_file {
                     Some(file) => key_file::read_passphrase(file)?,
                     None => prompt("Passphrase: ")?,
                 };
-                let secret = hazmat::open_secret_key(&bytes, &passphrase)?;
+                let secret = hazmat::open_secret_key(&file.bytes, &passphrase)?;
                 describe(secret.encryption_key(), "secret key", &self.file);
             }
             Err(error) => return Err(error.into()),
