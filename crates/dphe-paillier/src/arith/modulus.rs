@@ -393,17 +393,16 @@ impl Modulus {
     pub(crate) fn scatter(&self, targets: &mut [&mut [u64]], input: &[u64]) {
         let rows = input.len() / self.lanes();
         assert!(targets.iter().all(|target| target.len() == rows), "numbers of one length");
-        let full = targets.len() == self.lanes();
         match self.backend {
             // SAFETY: the back end is available; there is a target for every lane, of `rows` words.
             #[cfg(target_arch = "x86_64")]
-            Backend::Ifma if full => unsafe {
+            Backend::Ifma if targets.len() == ifma::LANES => unsafe {
                 let targets = core::array::from_fn(|lane| targets[lane].as_mut_ptr());
                 ifma::scatter(&targets, input.as_ptr(), rows);
             },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Backend::Avx2 if full => unsafe {
+            Backend::Avx2 if targets.len() == avx2::LANES => unsafe {
                 let targets = core::array::from_fn(|lane| targets[lane].as_mut_ptr());
                 avx2::scatter(&targets, input.as_ptr(), rows);
             },
