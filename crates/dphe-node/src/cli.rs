@@ -11,7 +11,7 @@ use crate::key_file::KeyFileError;
 
 /// Learn a visual classifier together without sharing images.
 #[derive(Parser)]
-#[command(name = "dphe", version, about, arg_required_else_help = true)]
+#[command(name = "dphe", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
