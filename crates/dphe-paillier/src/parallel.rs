@@ -25,6 +25,31 @@ impl Threads {
         self.0.get()
     }
 
+    /// Splits `items` into one part a thread, cut at multiples of `grain`, and runs `work` on each, with the
+    /// index of its first item.
+    pub(crate) fn for_each<T: Send>(
+        self,
+        items: &mut [T],
+        grain: usize,
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let share = self.share(items.len(), grain);
+        if share >= items.len() {
+            return work(0, items);
+        }
+        std::thread::scope(|scope| {
+            for (i, part) in items.chunks_mut(share).enumerate() {
+                let work = &work;
+                scope.spawn(move || work(i * share, part));
+            }
+        });
+    }
+
+    /// What one thread gets of `count` items.
+    fn share(self, count: usize, grain: usize) -> usize {
+        count.div_ceil(self.get()).next_multiple_of(grain.max(1)).max(1)
+    }
+
     /// Splits `0..count` into one range a thread, cut at multiples of `grain`, and joins what `work`
     /// makes of them, in order.
     pub(crate) fn map<R: Send>(
@@ -33,7 +58,7 @@ impl Threads {
         grain: usize,
         work: impl Fn(core::ops::Range<usize>) -> Vec<R> + Sync,
     ) -> Vec<R> {
-        let share = count.div_ceil(self.get()).next_multiple_of(grain.max(1)).max(1);
+        let share = self.share(count, grain);
         if share >= count {
             return work(0..count);
         }

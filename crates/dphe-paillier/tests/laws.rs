@@ -62,6 +62,9 @@ proptest! {
         let sums: Vec<i128> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
         prop_assert_eq!(&decrypt(&KEY, &key.add(&x, &y, Threads::new(2)).unwrap()), &sums);
         prop_assert_eq!(&decrypt(&KEY, &[&x[0] + &y[0]]), &sums[..1]);
+        let mut running = x.clone();
+        key.add_assign(&mut running, &y, Threads::new(3)).unwrap();
+        prop_assert_eq!(&running, &key.add(&x, &y, Threads::ONE).unwrap());
         prop_assert_eq!(&decrypt(&KEY, &key.add_plain(&x, &plaintexts(key, &b), Threads::ONE).unwrap()), &sums);
         let total = key.sum(&x, Threads::new(2)).unwrap();
         prop_assert_eq!(decrypt(&KEY, &[total]), vec![a.iter().sum::<i128>()]);
