@@ -5,7 +5,7 @@ mod key;
 mod measure;
 
 use clap::{Parser, Subcommand};
-use dphe_paillier::{BACKEND_VARIABLE, Backend};
+use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
 
 use crate::key_file::KeyFileError;
 
@@ -53,6 +53,8 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Paillier(#[from] dphe_paillier::Error),
     #[error("{0}")]
+    KeyBits(dphe_paillier::Error),
+    #[error("{0}")]
     KeyFile(#[from] KeyFileError),
     #[error("the passphrase could not be read: {0}")]
     Passphrase(std::io::Error),
@@ -83,12 +85,16 @@ impl CliError {
                 Some(format!("unset {BACKEND_VARIABLE}, or set it to one of: {}", names.join(", ")))
             }
             Self::Slots { .. } => Some("wider slots with --slot-bits, or fewer --terms".into()),
-            Self::Paillier(dphe_paillier::Error::KeySize { .. }) => {
-                Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into())
-            }
+            Self::KeyBits(_) => Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into()),
             Self::Paillier(_) | Self::Randomness(_) | Self::Report(_) => None,
         }
     }
+}
+
+/// The length asked for on the command line; short ones only with `--paper`.
+fn key_bits(bits: u32, paper: bool) -> Result<KeyBits, CliError> {
+    let found = if paper { hazmat::insecure_key_bits(bits) } else { KeyBits::new(bits) };
+    found.map_err(CliError::KeyBits)
 }
 
 /// A generator seeded by the operating system.

@@ -32,8 +32,8 @@ impl EncryptionKey {
     /// Reads a batch in wire form, checking that each is canonical and a unit.
     ///
     /// # Errors
-    /// [`Error::CiphertextLength`], [`Error::CiphertextRange`] or [`Error::CiphertextUnit`], naming the
-    /// first bad one.
+    /// [`Error::CiphertextLength`], [`Error::CiphertextRange`] naming the first that is out of range, or
+    /// [`Error::CiphertextUnit`] naming the first that is not a unit.
     pub fn decode(&self, bytes: &[u8], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
         let expected = self.ciphertext_bytes();
         if !bytes.len().is_multiple_of(expected) {
@@ -67,7 +67,8 @@ impl EncryptionKey {
     /// Reads integers in `0..n^2`, big-endian, leading zeros allowed.
     ///
     /// # Errors
-    /// [`Error::CiphertextRange`] or [`Error::CiphertextUnit`], naming the first bad one.
+    /// [`Error::CiphertextRange`] naming one that is too long, else the first that is out of range;
+    /// [`Error::CiphertextUnit`] naming the first that is not a unit.
     pub fn from_integers(&self, integers: &[&[u8]], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
         let mut halves = Vec::with_capacity(integers.len());
         for (index, integer) in integers.iter().enumerate() {

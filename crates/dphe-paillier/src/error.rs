@@ -32,7 +32,7 @@ pub enum Error {
     #[error("the noise base of this modulus is degenerate; ask for another key")]
     KeyDegenerate,
     /// Two numbers that do not make a key.
-    #[error("these factors do not make a key: they must be different safe primes of equal length")]
+    #[error("these factors do not make a key: they must be safe primes of equal length, far apart")]
     KeyFactors,
     /// Keys, ciphertexts, blindings or plaintexts of different keys were mixed.
     #[error("these belong to different keys")]

@@ -22,8 +22,8 @@ const SMALL_FACTOR_LIMIT: u32 = 1 << 20;
 /// No modulus is longer than this, in bytes.
 pub(crate) const MAX_MODULUS_BYTES: usize = 512;
 
-/// The factors of a key of `b` bits differ by more than `2^(b/2 - 100)`, as FIPS 186-5 demands: close ones
-/// are found from their product. (Keys for tests are too short for that.)
+/// The factors of a key of `b` bits differ by at least `2^(b/2 - 100)`, in the spirit of FIPS 186-5: close
+/// ones are found from their product. (Keys for tests are too short for that.)
 const FACTOR_DISTANCE: u32 = 100;
 
 /// The length of a modulus.
@@ -325,7 +325,8 @@ impl DecryptionKey {
     ) -> Result<Self, Error> {
         let mut seed = Zeroizing::new([0; 32]);
         rng.fill_bytes(&mut seed[..]);
-        let backend = Backend::for_key(bits.get());
+        // the primes are half as long, and may be within reach of a faster back end than the modulus
+        let backend = Backend::for_key(bits.get() / 2);
         let (p, q) = prime::two_safe_primes(bits.get() / 2, &seed, backend, threads.get(), progress);
         Self::from_factors(&p, &q, bits, mode)
     }

@@ -10,14 +10,17 @@ impl Threads {
     /// The calling thread only.
     pub const ONE: Self = Self(NonZeroUsize::MIN);
 
-    /// `count` threads, at least one.
+    /// More than this are never started.
+    const MOST: usize = 256;
+
+    /// `count` threads, at least one and at most 256.
     pub fn new(count: usize) -> Self {
-        Self(NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN))
+        Self(NonZeroUsize::new(count.min(Self::MOST)).unwrap_or(NonZeroUsize::MIN))
     }
 
     /// As many as the machine runs at once.
     pub fn all() -> Self {
-        Self(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+        Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
     }
 
     /// The number.

@@ -14,11 +14,14 @@ use rand_core::{CryptoRng, Infallible, Rng, SeedableRng, TryCryptoRng, TryRng};
 /// Above this, times differ. (Customary is 4.5 on a quiet machine.)
 const THRESHOLD: f64 = 10.0;
 const SAMPLES: usize = 3000;
+/// Runs before them that do not count.
+const WARM_UP: usize = 200;
 
 /// Measures `work(class)` in random order and returns |t|.
 fn t_statistic(mut work: impl FnMut(bool) -> Box<dyn FnOnce()>) -> f64 {
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(7);
-    let mut samples: Vec<(bool, f64)> = (0..SAMPLES)
+    // the first runs fill caches and predictors
+    let mut samples: Vec<(bool, f64)> = (0..WARM_UP + SAMPLES)
         .map(|_| {
             let class = rng.next_u32().is_multiple_of(2);
             // prepared before the clock starts: the same work for both classes
@@ -27,6 +30,7 @@ fn t_statistic(mut work: impl FnMut(bool) -> Box<dyn FnOnce()>) -> f64 {
             run();
             (class, start.elapsed().as_secs_f64())
         })
+        .skip(WARM_UP)
         .collect();
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));
     samples.truncate(SAMPLES * 8 / 10);
@@ -93,7 +97,7 @@ fn times_do_not_tell_the_secret() {
 
     // decryption: one ciphertext of zero again and again, or fresh ones of anything
     let fixed = encryptions(&[0], &mut rng);
-    let random: Vec<i128> = (0..SAMPLES).map(|_| i128::from(rng.next_u64())).collect();
+    let random: Vec<i128> = (0..WARM_UP + SAMPLES).map(|_| i128::from(rng.next_u64())).collect();
     let random = encryptions(&random, &mut rng);
     let decryption = median_of_three("decryption", || {
         let mut next = random.iter();

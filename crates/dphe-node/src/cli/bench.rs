@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 use dphe_paillier::{
     BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, KeyBits, NoiseMode, Plaintext, SlotLayout,
-    Threads, hazmat, kernel_rate,
+    Threads, kernel_rate,
 };
 use rand_core::Rng;
 use serde::Serialize;
 
 use super::key::{Mode, generate};
 use super::measure::{best, processor_time};
-use super::{CliError, os_rng};
+use super::{CliError, key_bits, os_rng};
 
 /// Values in a batch: whole groups for any back end, long enough to share the noise table.
 const BATCH: usize = 256;
@@ -61,7 +61,7 @@ enum Format {
 
 impl Common {
     fn bits(&self) -> Result<KeyBits, CliError> {
-        Ok(if self.paper { hazmat::insecure_key_bits(self.bits)? } else { KeyBits::new(self.bits)? })
+        key_bits(self.bits, self.paper)
     }
 }
 

@@ -9,7 +9,7 @@ use dphe_paillier::{DecryptionKey, EncryptionKey, KeyBits, NoiseMode, Passphrase
 use indicatif::{ProgressBar, ProgressStyle};
 use zeroize::Zeroizing;
 
-use super::{CliError, os_rng};
+use super::{CliError, key_bits, os_rng};
 use crate::key_file;
 
 #[derive(Subcommand)]
@@ -77,7 +77,7 @@ impl KeyCommand {
 
 impl New {
     fn run(self) -> Result<(), CliError> {
-        let bits = if self.paper { hazmat::insecure_key_bits(self.bits)? } else { KeyBits::new(self.bits)? };
+        let bits = key_bits(self.bits, self.paper)?;
         key_file::refuse_existing(&self.output)?;
         let passphrase = match &self.passphrase_file {
             Some(file) => key_file::read_passphrase(file)?,

@@ -1,6 +1,7 @@
 //! Plain big integers, for set-up and conversions; the only module that names the library.
 //!
-//! Every number is wiped when dropped, temporaries included: most are public, but not all.
+//! Every number is wiped when dropped: most are public, but not all. (What the library copies inside an
+//! inversion is beyond reach.)
 
 use core::cmp::Ordering;
 
@@ -54,8 +55,9 @@ impl Nat {
         Self((&self.0).resize_unchecked(precision))
     }
 
-    fn nonzero(&self) -> Option<NonZero<BoxedUint>> {
-        self.0.to_nz().into()
+    /// No copy that nobody would wipe. Whether a number is zero at all is no secret.
+    fn nonzero(&self) -> Option<&NonZero<BoxedUint>> {
+        self.0.as_nz_vartime()
     }
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn mul(a: &Nat, b: &Nat) -> Nat {
 pub(crate) fn div_rem(a: &Nat, b: &Nat) -> (Nat, Nat) {
     match b.nonzero() {
         Some(b) => {
-            let (quotient, remainder) = a.0.div_rem(&b);
+            let (quotient, remainder) = a.0.div_rem(b);
             (Nat(quotient), Nat(remainder))
         }
         None => (small(0), small(0)),
@@ -153,24 +155,22 @@ pub(crate) fn div_rem_vartime(a: &Nat, b: &Nat) -> (Nat, Nat) {
 
 /// Remainder, in time that depends on the sizes only. A zero divisor gives 0.
 pub(crate) fn rem(a: &Nat, b: &Nat) -> Nat {
-    match b.nonzero() {
-        Some(b) => Nat(a.0.rem(&b)),
-        None => small(0),
-    }
+    // not the library's: that leaves the quotient behind
+    div_rem(a, b).1
 }
 
 /// The inverse of `a` modulo the odd number `m`, if there is one.
 pub(crate) fn invert(a: &Nat, m: &Nat) -> Option<Nat> {
     let reduced = rem(a, m).widened(m.0.bits_precision());
-    let m = Option::<Odd<BoxedUint>>::from(m.0.to_odd())?;
-    Option::from(reduced.0.invert_odd_mod(&m)).map(Nat)
+    let m: &Odd<BoxedUint> = m.0.as_odd_vartime()?;
+    Option::from(reduced.0.invert_odd_mod(m)).map(Nat)
 }
 
 /// The inverse of the public `a` modulo the public odd number `m`, if there is one.
 pub(crate) fn invert_vartime(a: &Nat, m: &Nat) -> Option<Nat> {
     let reduced = div_rem_vartime(a, m).1.widened(m.0.bits_precision());
-    let m = Option::<Odd<BoxedUint>>::from(m.0.to_odd())?;
-    Option::from(reduced.0.invert_odd_mod_vartime(&m)).map(Nat)
+    let m: &Odd<BoxedUint> = m.0.as_odd_vartime()?;
+    Option::from(reduced.0.invert_odd_mod_vartime(m)).map(Nat)
 }
 
 /// How public numbers of any widths compare.
@@ -179,7 +179,7 @@ pub(crate) fn cmp_vartime(a: &Nat, b: &Nat) -> Ordering {
     a.widened(precision).0.cmp_vartime(&b.widened(precision).0)
 }
 
-/// `|a - b|`, in time that depends on the widths only.
+/// `|a - b|` for numbers of equal length. It tells by its time which is larger.
 pub(crate) fn distance(a: &Nat, b: &Nat) -> Nat {
     let precision = a.0.bits_precision().max(b.0.bits_precision());
     let (a, b) = (a.widened(precision), b.widened(precision));

@@ -26,9 +26,6 @@ const SIEVE_LIMIT: u32 = 1 << 18;
 /// Miller-Rabin rounds with random bases for the primes that are kept: error below `4^-40`.
 const ROUNDS: usize = 40;
 
-/// More threads than this are not started, whatever is asked for.
-const MAX_THREADS: usize = 256;
-
 /// Tells how the search goes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -55,7 +52,7 @@ pub(crate) fn two_safe_primes(
     let done = AtomicBool::new(false);
     let found: Mutex<Vec<(u64, Nat)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, MAX_THREADS) {
+        for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,10 @@ use super::nat::{self, Nat};
 fn backends() -> impl Iterator<Item = Backend> {
     let wanted = std::env::var(BACKEND_VARIABLE).ok();
     let all = Backend::all().chain([Backend::Emulated]).filter(|backend| backend.available());
-    all.filter(move |backend| wanted.as_deref().is_none_or(|name| name == backend.name()))
+    let chosen: Vec<_> =
+        all.filter(|backend| wanted.as_deref().is_none_or(|name| name == backend.name())).collect();
+    assert!(!chosen.is_empty(), "{wanted:?} names no back end that runs here");
+    chosen.into_iter()
 }
 
 /// xorshift: reproducible operands, nothing secret about them.
