@@ -254,10 +254,16 @@ pub(super) const PEAK_CHAINS: u32 = 12;
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn peak(rounds: u32) {
     let mut acc = [_mm256_set1_epi64x(3); PEAK_CHAINS as usize];
+    let mut a = _mm256_set1_epi64x(5);
     let b = core::hint::black_box(_mm256_set1_epi64x(7));
     for _ in 0..rounds {
         for acc in &mut acc {
-            *acc = _mm256_add_epi64(*acc, _mm256_mul_epu32(*acc, b));
+            // SAFETY: no instruction at all. It keeps the compiler from computing the product once for all,
+            // without making the CPU wait for anything as a product of the accumulators would.
+            unsafe {
+                core::arch::asm!("/* {0} */", inout(ymm_reg) a, options(nomem, nostack, preserves_flags))
+            };
+            *acc = _mm256_add_epi64(*acc, _mm256_mul_epu32(a, b));
         }
     }
     core::hint::black_box(acc);

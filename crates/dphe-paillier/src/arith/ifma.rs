@@ -252,10 +252,16 @@ pub(super) const PEAK_CHAINS: u32 = 16;
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
 pub(super) unsafe fn peak(rounds: u32) {
     let mut acc = [_mm512_set1_epi64(3); PEAK_CHAINS as usize];
+    let mut a = _mm512_set1_epi64(5);
     let b = core::hint::black_box(_mm512_set1_epi64(7));
     for _ in 0..rounds {
         for acc in &mut acc {
-            *acc = _mm512_madd52lo_epu64(*acc, *acc, b);
+            // SAFETY: no instruction at all. It keeps the compiler from computing the product once for all,
+            // without making the CPU wait for anything as a product of the accumulators would.
+            unsafe {
+                core::arch::asm!("/* {0} */", inout(zmm_reg) a, options(nomem, nostack, preserves_flags))
+            };
+            *acc = _mm512_madd52lo_epu64(*acc, a, b);
         }
     }
     core::hint::black_box(acc);
