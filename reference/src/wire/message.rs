@@ -1,0 +1,207 @@
+//! Section 7: messages.
+
+use ed25519_dalek::{Signer, SigningKey};
+
+use super::derive::{Digest, Task, h};
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A.
+    Aggregator,
+    /// G.
+    KeyGenerator,
+    /// A user.
+    User(u32),
+}
+
+impl Sender {
+    /// The role as it is written.
+    pub fn role(self) -> u8 {
+        match self {
+            Self::Aggregator => 1,
+            Self::KeyGenerator => 2,
+            Self::User(_) => 3,
+        }
+    }
+
+    /// The user as it is written.
+    pub fn user(self) -> u32 {
+        if let Self::User(user) = self { user } else { 0 }
+    }
+}
+
+/// The types of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A to G.
+    RoundOpen = 1,
+    /// G to everybody.
+    RoundTicket = 2,
+    /// A user to A.
+    Upload = 3,
+    /// A to a user.
+    UploadAck = 4,
+    /// A to G.
+    Freeze = 5,
+    /// G to A.
+    FreezeAck = 6,
+    /// A to G.
+    Decrypt = 9,
+    /// G to A.
+    Result = 10,
+    /// A to users.
+    Publish = 11,
+    /// A to everybody.
+    Close = 12,
+}
+
+impl Type {
+    /// The name, which is also the end of the domain of its hash.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundOpen => "round-open",
+            Self::RoundTicket => "round-ticket",
+            Self::Upload => "upload",
+            Self::UploadAck => "upload-ack",
+            Self::Freeze => "freeze",
+            Self::FreezeAck => "freeze-ack",
+            Self::Decrypt => "decrypt",
+            Self::Result => "result",
+            Self::Publish => "publish",
+            Self::Close => "close",
+        }
+    }
+
+    fn domain(self) -> String {
+        format!("dphe/v1/{}", self.name())
+    }
+}
+
+/// The bytes before the fields: magic, version, type, task, round, role, user.
+pub const PREAMBLE: usize = 4 + 1 + 1 + 16 + 8 + 1 + 4;
+
+/// A message in its parts, so that tests can spoil any of them.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its type, for the domain of its hash.
+    pub kind: Type,
+    /// The header.
+    pub header: Vec<u8>,
+    /// The signature.
+    pub signature: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Message {
+    /// A signed message.
+    pub fn new(
+        kind: Type,
+        task: &Task,
+        round: u64,
+        sender: Sender,
+        fields: &[u8],
+        body: &[u8],
+        key: &SigningKey,
+    ) -> Self {
+        let mut header = b"DPHE".to_vec();
+        header.extend([1, kind as u8]);
+        header.extend(task);
+        header.extend(round.to_be_bytes());
+        header.push(sender.role());
+        header.extend(sender.user().to_be_bytes());
+        assert_eq!(header.len(), PREAMBLE);
+        header.extend(fields);
+        let mut message = Self { kind, header, signature: vec![], body: body.to_vec() };
+        message.sign(key);
+        message
+    }
+
+    /// Signs again, with this key.
+    pub fn sign(&mut self, key: &SigningKey) {
+        self.signature = sign(key, &self.hash());
+    }
+
+    /// Its hash.
+    pub fn hash(&self) -> Digest {
+        h(&self.kind.domain(), &[&self.header])
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.without_body();
+        bytes.extend(&self.body);
+        bytes
+    }
+
+    /// Header and signature, as a publish message contains a result.
+    pub fn without_body(&self) -> Vec<u8> {
+        let mut bytes = self.header.clone();
+        bytes.extend(&self.signature);
+        bytes
+    }
+}
+
+/// An Ed25519 signature over a hash.
+pub fn sign(key: &SigningKey, hash: &Digest) -> Vec<u8> {
+    key.sign(hash).to_bytes().to_vec()
+}
+
+/// Fields one after the other.
+#[derive(Clone, Default)]
+pub struct Fields(Vec<u8>);
+
+impl Fields {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of a fixed width.
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    /// One byte.
+    pub fn u8(self, x: u8) -> Self {
+        self.bytes(&[x])
+    }
+
+    /// Four bytes.
+    pub fn u32(self, x: u32) -> Self {
+        self.bytes(&x.to_be_bytes())
+    }
+
+    /// Eight bytes.
+    pub fn u64(self, x: u64) -> Self {
+        self.bytes(&x.to_be_bytes())
+    }
+
+    /// A number of users, then each with the hash of its body.
+    pub fn users(self, users: &[(u32, Digest)]) -> Self {
+        let start = self.u32(users.len() as u32);
+        users.iter().fold(start, |fields, (user, hash)| fields.u32(*user).bytes(hash))
+    }
+
+    /// All of them.
+    pub fn done(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// `body hash`.
+pub fn body_hash(body: &[u8]) -> Digest {
+    h("dphe/v1/upload-body", &[body])
+}
+
+/// `payload hash`.
+pub fn payload_hash(payload: &[u8]) -> Digest {
+    h("dphe/v1/payload", &[payload])
+}
+
+/// `model digest`.
+pub fn model_digest(model: &[u8]) -> Digest {
+    h("dphe/v1/model", &[model])
+}

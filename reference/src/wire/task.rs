@@ -1,0 +1,202 @@
+//! Section 3: the policy and the roster of a task.
+
+use ed25519_dalek::SigningKey;
+use sha2::{Digest as _, Sha256};
+
+use super::derive::{Digest, Task, h};
+use super::message::sign;
+use crate::algorithm1::Key;
+
+/// The profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Private support, fresh permutations each round.
+    Sparse = 1,
+    /// Public support, packed.
+    Full = 2,
+    /// Algorithm 1 with permutations that are kept.
+    Paper = 3,
+}
+
+impl Profile {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sparse => "sparse",
+            Self::Full => "full",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// The fixed numbers of a task. The noise is always `secure` here: it is a matter of how nonces are drawn, and
+/// the vectors state their nonces.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Which profile.
+    pub profile: Profile,
+    /// Length of n.
+    pub key_bits: u32,
+    /// D.
+    pub dimension: u32,
+    /// Values besides the weights.
+    pub dense: u32,
+    /// B.
+    pub block: u32,
+    /// M.
+    pub capacity: u32,
+    /// F.
+    pub shards: u32,
+    /// f.
+    pub scale_bits: u8,
+    /// c.
+    pub clip_exponent: i8,
+    /// Whether weights outside are clipped rather than refused.
+    pub clip: bool,
+    /// At least 3.
+    pub min_users: u32,
+    /// Least share of the roster.
+    pub min_percent: u8,
+    /// How many may be added up.
+    pub max_users: u32,
+    /// Freezes of one round.
+    pub max_attempts: u32,
+    /// Longest model.
+    pub max_model_bytes: u32,
+}
+
+impl Policy {
+    /// The 48 bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![1, self.profile as u8, 1, 0];
+        let numbers = [self.key_bits, self.dimension, self.dense, self.block, self.capacity, self.shards];
+        bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+        bytes.extend([self.scale_bits, self.clip_exponent as u8, u8::from(self.clip)]);
+        bytes.extend(self.min_users.to_be_bytes());
+        bytes.push(self.min_percent);
+        let numbers = [self.max_users, self.max_attempts, self.max_model_bytes];
+        bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+        assert_eq!(bytes.len(), 48);
+        bytes
+    }
+
+    /// `policy_hash`.
+    pub fn hash(&self) -> Digest {
+        h("dphe/v1/policy", &[&self.bytes()])
+    }
+
+    /// P.
+    pub fn positions(&self) -> u32 {
+        self.dimension.div_ceil(self.block)
+    }
+
+    /// Bits of one value, sign included.
+    pub fn value_bits(&self) -> u32 {
+        (i32::from(self.scale_bits) + i32::from(self.clip_exponent) + 1) as u32
+    }
+
+    /// The largest magnitude of one value.
+    pub fn bound(&self) -> i64 {
+        (1 << (self.value_bits() - 1)) - 1
+    }
+
+    /// beta.
+    pub fn slot_bits(&self) -> u32 {
+        // ceil(log2(x)) is the number of bits of x - 1
+        self.value_bits() + (32 - (self.max_users - 1).leading_zeros())
+    }
+
+    /// Slots of one plaintext.
+    pub fn slots(&self) -> usize {
+        ((self.key_bits - 2) / self.slot_bits()) as usize
+    }
+
+    /// Bytes of one ciphertext.
+    pub fn ciphertext_bytes(&self) -> usize {
+        2 * (self.key_bits as usize / 8)
+    }
+
+    /// The least number of users whose sum is opened.
+    pub fn floor(&self, roster_users: usize) -> usize {
+        (self.min_users as usize).max((self.min_percent as usize * roster_users).div_ceil(100))
+    }
+
+    /// Whether the specification allows it, short keys as in tests.
+    pub fn is_valid(&self) -> bool {
+        let exponent = i32::from(self.scale_bits) + i32::from(self.clip_exponent);
+        self.dimension >= 1
+            && (1..=self.dimension).contains(&self.block)
+            && self.capacity >= 1
+            && self.shards >= 1
+            && u64::from(self.shards) * u64::from(self.capacity) <= u64::from(self.positions())
+            && (1..=63).contains(&exponent)
+            && self.scale_bits <= 48
+            && (3..=self.max_users).contains(&self.min_users)
+            && self.max_users <= 65_536
+            && self.slot_bits() <= 64
+            && self.min_percent <= 100
+            && (1..=16).contains(&self.max_attempts)
+            && match self.profile {
+                Profile::Sparse => self.block as usize <= self.slots(),
+                Profile::Full => self.shards == 1,
+                Profile::Paper => self.block == 1 && self.slots() >= 1,
+            }
+    }
+}
+
+/// The key id of a Paillier key with noise `secure` (tag 1): SHA-256 of a label, the tag and n.
+pub fn key_id(key: &Key) -> Digest {
+    let mut hash = Sha256::new();
+    hash.update(b"dphe/paillier/key-id/v1");
+    hash.update([1]);
+    hash.update(key.n.to_bytes_be());
+    hash.finalize().into()
+}
+
+/// Everybody in a task, with the secret halves of their identities.
+pub struct Roster {
+    /// The task.
+    pub task: Task,
+    /// The epoch.
+    pub epoch: u32,
+    /// The policy.
+    pub policy: Policy,
+    /// The key id of the encryption key.
+    pub key_id: Digest,
+    /// A.
+    pub aggregator: SigningKey,
+    /// G.
+    pub key_generator: SigningKey,
+    /// The users, ascending.
+    pub users: Vec<(u32, SigningKey)>,
+}
+
+impl Roster {
+    fn unsigned(&self) -> Vec<u8> {
+        let mut bytes = vec![1];
+        bytes.extend(self.task);
+        bytes.extend(self.epoch.to_be_bytes());
+        bytes.extend(self.policy.bytes());
+        bytes.extend(self.key_id);
+        bytes.extend(self.aggregator.verifying_key().to_bytes());
+        bytes.extend(self.key_generator.verifying_key().to_bytes());
+        bytes.extend((self.users.len() as u32).to_be_bytes());
+        for (user, key) in &self.users {
+            bytes.extend(user.to_be_bytes());
+            bytes.extend(key.verifying_key().to_bytes());
+        }
+        bytes
+    }
+
+    /// `roster_hash`.
+    pub fn hash(&self) -> Digest {
+        h("dphe/v1/roster", &[&self.unsigned()])
+    }
+
+    /// The roster, signed by G.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.unsigned();
+        bytes.extend(sign(&self.key_generator, &self.hash()));
+        bytes
+    }
+}
