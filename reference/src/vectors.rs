@@ -1,11 +1,19 @@
 //! What is written into `vectors/`: one module for each file.
 
+pub mod corners;
 pub mod derivation;
 pub mod json;
 pub mod keys;
+pub mod messages;
 pub mod rounds;
+pub mod transcript;
 
 /// Every file under `vectors/` that is generated: its name and its text.
 pub fn all() -> Vec<(&'static str, String)> {
-    vec![("derivation.json", derivation::file().text()), ("rounds.json", rounds::file().text())]
+    let transcripts = messages::transcripts();
+    vec![
+        ("derivation.json", derivation::file().text()),
+        ("rounds.json", rounds::file().text()),
+        ("messages.json", messages::file(&transcripts).text()),
+    ]
 }

@@ -164,7 +164,7 @@ fn policies() -> Json {
         },
         Policy { clip: true, dense: 202, min_users: 50, min_percent: 67, max_users: 65_536, ..sparse },
         Policy { capacity: 20, max_attempts: 16, max_model_bytes: u32::MAX, ..full.clone() },
-        Policy { dimension: 4_294_967_295, capacity: 1, dense: 1, scale_bits: 48, clip_exponent: 12, ..full },
+        Policy { dimension: 1 << 30, capacity: 1, dense: 1, scale_bits: 48, clip_exponent: 12, ..full },
         Policy { shards: 4, ..paper },
     ];
     list(cases.iter().map(|policy| {
@@ -306,9 +306,12 @@ fn logs(rng: &mut Rng) -> Json {
     list([(1u8, 0u32, 3usize), (2, 0, 1), (3, 7, 2), (3, 4_294_967_295, 0)].map(|(role, user, count)| {
         let (task, roster_hash) = (rng.id(), rng.digest());
         let prefix = log::prefix(role, user, &task, &roster_hash);
-        // an empty record is a record
-        let payloads: Vec<Vec<u8>> = (0..count).map(|i| rng.bytes(17 * i)).collect();
-        let (records, heads) = log::records(&prefix, &payloads);
+        // only checkpoints begin with 0
+        let payloads: Vec<Vec<u8>> = (0..count).map(|i| [vec![1], rng.bytes(17 * i)].concat()).collect();
+        let (records, heads) = log::records(log::first_head(&prefix), &payloads);
+        let last = heads.last().copied().unwrap_or_default();
+        let checkpoint = log::checkpoint_payload(count as u64, &last, &rng.bytes(9));
+        let (checkpoint_record, _) = log::records(last, std::slice::from_ref(&checkpoint));
         object()
             .with("role", number(role))
             .with("user", number(user))
@@ -318,6 +321,8 @@ fn logs(rng: &mut Rng) -> Json {
             .with("payloads", list(payloads.iter().map(hex)))
             .with("records", list(records.iter().map(hex)))
             .with("heads", list(heads.iter().map(hex)))
-            .with("file", hex([prefix, records.concat()].concat()))
+            .with("file", hex([prefix.clone(), records.concat()].concat()))
+            .with("checkpoint_payload", hex(checkpoint))
+            .with("checkpoint_file", hex([prefix, checkpoint_record.concat()].concat()))
     }))
 }

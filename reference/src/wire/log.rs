@@ -22,48 +22,85 @@ pub fn next_head(head: &Digest, payload: &[u8]) -> Digest {
     h("dphe/v1/log-record", &[head, payload])
 }
 
-/// The records, each with its head, and the heads.
-pub fn records(prefix: &[u8], payloads: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Digest>) {
-    let mut head = first_head(prefix);
+/// One record: length, its complement, payload, head.
+pub fn record(payload: &[u8], head: &Digest) -> Vec<u8> {
+    let length = payload.len() as u32;
+    let mut record = length.to_be_bytes().to_vec();
+    record.extend((!length).to_be_bytes());
+    record.extend(payload);
+    record.extend(head);
+    record
+}
+
+/// The records after this head, and the heads from this one on.
+pub fn records(mut head: Digest, payloads: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Digest>) {
     let mut records = Vec::new();
     let mut heads = vec![head];
     for payload in payloads {
         head = next_head(&head, payload);
-        let mut record = (payload.len() as u32).to_be_bytes().to_vec();
-        record.extend(payload);
-        record.extend(head);
-        records.push(record);
+        records.push(record(payload, &head));
         heads.push(head);
     }
     (records, heads)
 }
 
-/// How many records a log has and how long it is without its torn tail; nothing if it is damaged.
-pub fn read(expected_prefix: &[u8], file: &[u8]) -> Option<(usize, usize)> {
-    let mut at = expected_prefix.len();
-    if !file.starts_with(expected_prefix) {
+/// The payload of a checkpoint, which carries on where the log before it stood.
+pub fn checkpoint_payload(seq: u64, head: &Digest, state: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0];
+    payload.extend(seq.to_be_bytes());
+    payload.extend(head);
+    payload.extend(state);
+    payload
+}
+
+/// What is in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether it begins with a checkpoint.
+    pub checkpoint: bool,
+    /// Records besides the checkpoint.
+    pub records: usize,
+    /// Bytes before the torn tail, if there is one.
+    pub length: usize,
+}
+
+/// Reads a log that begins with this prefix; nothing if it is damaged or another's.
+pub fn read(prefix: &[u8], file: &[u8]) -> Option<Found> {
+    if !file.starts_with(prefix) {
         return None;
     }
-    let mut head = first_head(expected_prefix);
-    let mut count = 0;
+    let zeros = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+    let mut found = Found { checkpoint: false, records: 0, length: prefix.len() };
+    let mut head = first_head(prefix);
     loop {
-        let rest = &file[at..];
-        if rest.len() < 4 {
-            return Some((count, at));
+        let rest = &file[found.length..];
+        // cut short, or room that was made and never written
+        if rest.len() < 8 || zeros(rest) {
+            return Some(found);
         }
-        let length = u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
-        if rest.len() < 4 + length + 32 {
-            return Some((count, at));
+        let length = u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]);
+        if !length != u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]) {
+            return None;
         }
-        let (payload, stored) = (&rest[4..4 + length], &rest[4 + length..4 + length + 32]);
+        let end = 8 + length as usize + 32;
+        if rest.len() < end {
+            return Some(found);
+        }
+        let (payload, stored) = (&rest[8..end - 32], &rest[end - 32..end]);
+        if zeros(&rest[end - 32..]) {
+            return Some(found);
+        }
+        let first = found.length == prefix.len();
+        if first && payload.first() == Some(&0) {
+            head.copy_from_slice(payload.get(9..41)?);
+            found.checkpoint = true;
+        } else {
+            found.records += 1;
+        }
         head = next_head(&head, payload);
         if stored != head {
-            // Never finished: what had not reached the disk reads as zeros, to the end of the file.
-            let after = &rest[4 + length + 32..];
-            let torn = stored.last() == Some(&0) && after.iter().all(|&byte| byte == 0);
-            return torn.then_some((count, at));
+            return None;
         }
-        at += 4 + length + 32;
-        count += 1;
+        found.length += end;
     }
 }
