@@ -1,5 +1,6 @@
 //! What is written into `vectors/`: one module for each file.
 
+pub mod bad;
 pub mod corners;
 pub mod derivation;
 pub mod json;
@@ -15,5 +16,6 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("derivation.json", derivation::file().text()),
         ("rounds.json", rounds::file().text()),
         ("messages.json", messages::file(&transcripts).text()),
+        ("bad.json", bad::file(&transcripts).text()),
     ]
 }

@@ -326,6 +326,9 @@ impl Transcript {
         let decrypt_all = self.decrypt(&freeze_all, &all.0, all.1);
         let freeze_2 = self.freeze(2, &all.0, all.1, &USERS);
         let open_2 = self.round_open(2, &self.model, &[2; 16]);
+        let fields = Fields::new().u8(3).bytes(&[0; 32]);
+        let aborted = self.message(Type::Close, 1, Sender::Aggregator, fields, &[]);
+        add(&mut self.others, "close_aborted", "key_generator and users", "instead of a freeze", aborted);
         let again = "round 2 on the model of round 1";
         add(&mut self.others, "freeze_all", "key_generator", "instead of freeze: all four users", freeze_all);
         add(&mut self.others, "decrypt_all", "key_generator", "after freeze_all", decrypt_all);
