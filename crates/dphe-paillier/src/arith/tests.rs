@@ -113,7 +113,16 @@ fn check_modulus(n: &BigUint, backend: Backend, operands: &[(BigUint, BigUint)])
             assert_eq!(pair(&w) * &r % &n_squared, pair(z) * pair(z) % &n_squared, "{backend}: loose {x}");
         }
 
+        // times a residue; the factor is loose
         let half = x.len() / 2;
+        modulus.square_pair(&mut w, &x, &mut scratch);
+        modulus.scale_pair(&mut z, &w, &y[..half], &mut scratch);
+        modulus.canonical_pair(&mut z, &mut scratch);
+        for (z, (x, y)) in read(&z, modulus.pair_words()).iter().zip(chunk) {
+            let expected = x * x * (y % n) % &n_squared;
+            assert_eq!(pair(z) * &r * &r % &n_squared, expected, "{backend}: {x}^2 * ({y} mod {n})");
+        }
+
         let mut z = modulus.residues();
         modulus.mul(&mut z, &x[..half], &y[half..], &mut scratch);
         modulus.canonical(&mut z, &mut scratch);
@@ -139,6 +148,20 @@ fn check_modulus(n: &BigUint, backend: Backend, operands: &[(BigUint, BigUint)])
             gather(&all)
         };
         let (mut t0, mut t1) = (wide(&|c| c.0.clone()), wide(&|c| c.1.clone()));
+        let mut z = modulus.residues();
+        modulus.reduce_wide(&mut z, &t0, &mut scratch);
+        modulus.canonical(&mut z, &mut scratch);
+        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
+            assert_eq!(number(z) * &r % n, x % n, "{backend}: reduction to a residue");
+        }
+        // sums of residues that are reduced only once
+        let mut sum = wide(&|_| BigUint::ZERO);
+        (0..300).for_each(|_| modulus.add_wide(&mut sum, &x[..half]));
+        modulus.reduce_wide(&mut z, &sum, &mut scratch);
+        modulus.canonical(&mut z, &mut scratch);
+        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
+            assert_eq!(number(z) * &r % n, x * 300u32 % n, "{backend}: reduction of a sum");
+        }
         let mut z = modulus.pairs();
         modulus.reduce_pair(&mut z, &mut t0, &mut t1, &mut scratch);
         modulus.canonical_pair(&mut z, &mut scratch);
@@ -271,7 +294,8 @@ fn check_products(
 
 #[test]
 fn every_lane_fetches_its_own_entry() {
-    let n = (BigUint::from(1u8) << 300u32) - 1u8;
+    // a prime: every base is a unit
+    let n = (BigUint::from(1u8) << 300u32) - 153u8;
     for backend in backends() {
         let modulus = Modulus::new(&to_nat(&n), backend);
         let mut random = Random(99);
