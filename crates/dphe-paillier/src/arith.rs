@@ -57,6 +57,28 @@ macro_rules! kernel_entry_points {
         }
 
         /// # Safety
+        /// The CPU has the instructions; see `simd::scale_pair`.
+        $(#[target_feature(enable = $features)])?
+        pub(super) unsafe fn scale_pair(
+            cx: &Context,
+            z: *mut u64,
+            x: *const u64,
+            y: *const u64,
+            scratch: *mut u64,
+        ) {
+            // SAFETY: as the caller vouches.
+            unsafe { simd::scale_pair::<$simd, { $block }>(cx, z, x, y, scratch) }
+        }
+
+        /// # Safety
+        /// The CPU has the instructions; see `simd::reduce_wide`.
+        $(#[target_feature(enable = $features)])?
+        pub(super) unsafe fn reduce_wide(cx: &Context, z: *mut u64, t: *const u64, scratch: *mut u64) {
+            // SAFETY: as the caller vouches.
+            unsafe { simd::reduce_wide::<$simd, { $block }>(cx, z, t, scratch) }
+        }
+
+        /// # Safety
         /// The CPU has the instructions; see `simd::square_pair`.
         $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn square_pair(cx: &Context, z: *mut u64, x: *const u64, scratch: *mut u64) {

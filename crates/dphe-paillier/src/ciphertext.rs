@@ -434,7 +434,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    fn new(key: &EncryptionKey) -> Self {
+    pub(crate) fn new(key: &EncryptionKey) -> Self {
         let n = key.modulus();
         Self { z: n.pairs(), x: n.pairs(), y: n.pairs(), scratch: n.scratch() }
     }

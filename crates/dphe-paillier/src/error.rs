@@ -70,6 +70,22 @@ pub enum Error {
         /// How many there are.
         found: usize,
     },
+    /// Positions of a running sum that are not ascending, or of which there are fewer.
+    #[error(
+        "position {position} is out of order or out of range; give distinct ones, ascending, below {positions}"
+    )]
+    Position {
+        /// The first that is wrong.
+        position: u32,
+        /// How many positions there are.
+        positions: usize,
+    },
+    /// A running sum of more terms than can be counted.
+    #[error("the sum at position {position} has too many terms; start another")]
+    Terms {
+        /// Where.
+        position: u32,
+    },
     /// A value that does not fit its slot.
     #[error("value {index} does not fit its slot; its magnitude must stay below {bound}")]
     SlotOverflow {

@@ -10,7 +10,9 @@ mod key;
 mod packing;
 mod parallel;
 mod plaintext;
+mod running;
 mod seal;
+mod wire;
 
 #[cfg(feature = "hazmat")]
 pub mod hazmat;
@@ -25,4 +27,6 @@ pub use key::{DecryptionKey, EncryptionKey, KeyBits, KeyId, NoiseMode};
 pub use packing::SlotLayout;
 pub use parallel::Threads;
 pub use plaintext::Plaintext;
+pub use running::RunningSums;
 pub use seal::PassphraseCost;
+pub use wire::WireCiphertexts;

@@ -29,23 +29,23 @@ impl Threads {
     }
 
     /// Splits `items` into one part a thread, cut at multiples of `grain`, and runs `work` on each, with the
-    /// index of its first item.
-    pub(crate) fn for_each<T: Send>(
+    /// index of its first item. Returns what it made of the parts, in order.
+    pub(crate) fn for_each<T: Send, R: Send>(
         self,
         items: &mut [T],
         grain: usize,
-        work: impl Fn(usize, &mut [T]) + Sync,
-    ) {
+        work: impl Fn(usize, &mut [T]) -> R + Sync,
+    ) -> Vec<R> {
         let share = self.share(items.len(), grain);
         if share >= items.len() {
-            return work(0, items);
+            return vec![work(0, items)];
         }
         std::thread::scope(|scope| {
-            for (i, part) in items.chunks_mut(share).enumerate() {
-                let work = &work;
-                scope.spawn(move || work(i * share, part));
-            }
-        });
+            let work = &work;
+            let parts = items.chunks_mut(share).enumerate();
+            let handles: Vec<_> = parts.map(|(i, part)| scope.spawn(move || work(i * share, part))).collect();
+            handles.into_iter().map(join).collect()
+        })
     }
 
     /// What one thread gets of `count` items.
@@ -70,13 +70,13 @@ impl Threads {
             let work = &work;
             let handles: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
             let mut all = Vec::with_capacity(count);
-            for handle in handles {
-                match handle.join() {
-                    Ok(part) => all.extend(part),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
+            handles.into_iter().for_each(|handle| all.extend(join(handle)));
             all
         })
     }
+}
+
+/// What a thread returns; its panic goes on in this one.
+fn join<R>(handle: std::thread::ScopedJoinHandle<'_, R>) -> R {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 
 use dphe_paillier::{
-    DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, PassphraseCost, Plaintext, SlotLayout, Threads,
-    hazmat,
+    DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, PassphraseCost, Plaintext, RunningSums,
+    SlotLayout, Threads, WireCiphertexts, hazmat,
 };
 use num_bigint::BigUint;
 use rand_core::SeedableRng;
@@ -118,7 +118,13 @@ fn bad_ciphertexts_are_named() {
     assert_eq!(read(&[&(&n_squared - &n)]), Err(Error::CiphertextUnit { index: 0 }));
 
     let width = key.ciphertext_bytes();
-    let decode = |bytes: &[u8]| key.decode(bytes, Threads::ONE).map(|all| all.len());
+    let decode = |bytes: &[u8]| {
+        let decoded = key.decode(bytes, Threads::ONE).map(|all| all.len());
+        for threads in 1..4 {
+            assert_eq!(key.read_wire(bytes, Threads::new(threads)).map(|all| all.len()), decoded);
+        }
+        decoded
+    };
     assert_eq!(decode(&[]), Ok(0));
     assert_eq!(decode(&[1]), Err(Error::CiphertextLength { expected: width, found: 1 }));
     assert_eq!(
@@ -135,6 +141,82 @@ fn bad_ciphertexts_are_named() {
     let mut bytes = vec![0; width];
     bytes[width / 2 - 1] = 1;
     assert_eq!(decode(&bytes), Err(Error::CiphertextUnit { index: 0 }));
+    // among many, the first is named, and a zero before one that is out of range
+    let good: Vec<u8> = (0..width).map(|i| u8::from(i == width - 1)).collect();
+    let many = |bad: &[(usize, &[u8])]| {
+        let mut all = good.repeat(40);
+        bad.iter().for_each(|(i, bytes)| all[i * width..(i + 1) * width].copy_from_slice(bytes));
+        decode(&all)
+    };
+    let over = vec![255; width];
+    assert_eq!(many(&[]), Ok(40));
+    assert_eq!(many(&[(39, &over), (21, &over)]), Err(Error::CiphertextRange { index: 21 }));
+    assert_eq!(many(&[(12, &bytes), (21, &over)]), Err(Error::CiphertextUnit { index: 12 }));
+    assert_eq!(many(&[(12, &over), (11, &vec![0; width])]), Err(Error::CiphertextRange { index: 11 }));
+}
+
+#[test]
+fn running_sums_refuse_what_does_not_fit_and_stay_as_they_are() {
+    let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
+    let batch = |key: &EncryptionKey, count: usize| {
+        let ms: Vec<_> = (0..count).map(|_| Plaintext::new(key, 1).unwrap()).collect();
+        let x = key.encrypt_all(&ms, &mut rng(1), Threads::ONE).unwrap();
+        key.read_wire(&key.encode(&x, Threads::ONE).unwrap(), Threads::ONE).unwrap()
+    };
+    let mut sums = RunningSums::new(key, 10);
+    sums.fold(&[2, 4, 9], &batch(key, 3), Threads::ONE).unwrap();
+    let before = sums.encode(Threads::ONE);
+    let mut fold = |positions: &[u32], batch: &WireCiphertexts| {
+        sums.fold(positions, batch, Threads::new(2)).unwrap_err()
+    };
+    let wrong = |position| Error::Position { position, positions: 10 };
+    assert_eq!(fold(&[0, 1], &batch(other, 2)), Error::KeyMismatch);
+    assert_eq!(fold(&[0], &batch(key, 2)), Error::Length { expected: 2, found: 1 });
+    assert_eq!(fold(&[], &batch(key, 1)), Error::Length { expected: 1, found: 0 });
+    assert_eq!(fold(&[4, 2], &batch(key, 2)), wrong(2));
+    assert_eq!(fold(&[4, 4], &batch(key, 2)), wrong(4));
+    assert_eq!(fold(&[4, 10], &batch(key, 2)), wrong(10));
+    assert_eq!(fold(&[u32::MAX], &batch(key, 1)), wrong(u32::MAX));
+    assert_eq!(sums.merge(RunningSums::new(other, 10), Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    let longer = sums.merge(RunningSums::new(key, 11), Threads::ONE);
+    assert_eq!(longer.unwrap_err(), Error::Length { expected: 10, found: 11 });
+    sums.fold(&[], &batch(key, 0), Threads::ONE).unwrap();
+    assert_eq!((sums.encode(Threads::ONE), sums.occupied()), (before, vec![2, 4, 9]));
+    assert_eq!((sums.terms(2), sums.terms(3), sums.terms(10)), (1, 0, 0));
+}
+
+#[test]
+fn small_numbers_that_are_not_small_tell_nothing() {
+    let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
+    let layout = SlotLayout::new(key, 8, 4).unwrap();
+    let read = |key: &EncryptionKey, values: &[i128]| {
+        let ms: Vec<_> = values.iter().map(|&m| Plaintext::new(key, m).unwrap()).collect();
+        let x = key.encrypt_all(&ms, &mut rng(1), Threads::ONE).unwrap();
+        key.read_wire(&key.encode(&x, Threads::ONE).unwrap(), Threads::ONE).unwrap()
+    };
+    let open = |values: &[i128]| KEY.decrypt_small(&read(key, values), &layout, &mut rng(2), Threads::ONE);
+    assert_eq!(open(&[508, -508]), Ok(vec![508, -508]));
+    // more than four terms make, though it fits the slot; the next slot's; beyond all slots
+    for bad in [509, 512, -513, 1 << 10, -(1 << 20), i128::MAX, i128::MIN] {
+        assert_eq!(open(&[1, bad, 1]).unwrap_err(), Error::Decryption, "{bad}");
+        assert_eq!(open(&[bad]).unwrap_err(), Error::Decryption, "{bad}");
+        let last: Vec<i128> =
+            (0..layout.slots()).map(|i| if i + 1 == layout.slots() { bad } else { 0 }).collect();
+        assert_eq!(open(&last).unwrap_err(), Error::Decryption, "{bad}");
+    }
+    let foreign = read(other, &[1]);
+    let opened = KEY.decrypt_small(&foreign, &layout, &mut rng(2), Threads::ONE);
+    assert_eq!(opened.unwrap_err(), Error::KeyMismatch);
+    assert_eq!(KEY.decrypt_wire(&foreign, &mut rng(2), Threads::ONE).unwrap_err(), Error::KeyMismatch);
+    let short = DecryptionKey::generate(
+        hazmat::insecure_key_bits(256).unwrap(),
+        NoiseMode::Secure,
+        &mut rng(1),
+        Threads::ONE,
+    );
+    let layout = SlotLayout::new(short.unwrap().encryption_key(), 8, 4).unwrap();
+    let opened = KEY.decrypt_small(&read(key, &[1]), &layout, &mut rng(2), Threads::ONE);
+    assert_eq!(opened.unwrap_err(), Error::KeyMismatch);
 }
 
 #[test]

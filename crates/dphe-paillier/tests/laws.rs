@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 
 use dphe_paillier::{
-    BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, Error, NoiseMode, Plaintext, SlotLayout, Threads,
-    hazmat,
+    BlindingPool, Ciphertext, DecryptionKey, EncryptionKey, Error, NoiseMode, Plaintext, RunningSums,
+    SlotLayout, Threads, WireCiphertexts, hazmat,
 };
 use proptest::prelude::*;
 use rand_core::SeedableRng;
@@ -37,6 +37,11 @@ fn encrypt(key: &EncryptionKey, values: &[i128], seed: u64) -> Vec<Ciphertext> {
 fn decrypt(secret: &DecryptionKey, ciphertexts: &[Ciphertext]) -> Vec<i128> {
     let all = secret.decrypt_all(ciphertexts, Threads::ONE).unwrap();
     all.iter().map(|m| m.to_i128().unwrap()).collect()
+}
+
+/// The same ciphertexts as they come over the wire.
+fn wire(key: &EncryptionKey, ciphertexts: &[Ciphertext]) -> WireCiphertexts {
+    key.read_wire(&key.encode(ciphertexts, Threads::ONE).unwrap(), Threads::ONE).unwrap()
 }
 
 proptest! {
@@ -80,6 +85,15 @@ proptest! {
         let bytes = key.encode(&x, Threads::ONE).unwrap();
         prop_assert_eq!(bytes.len(), x.len() * key.ciphertext_bytes());
         prop_assert_eq!(&key.decode(&bytes, Threads::new(2)).unwrap(), &x);
+        let wire = key.read_wire(&bytes, Threads::new(3)).unwrap();
+        prop_assert_eq!((wire.len(), wire.is_empty(), wire.key()), (x.len(), x.is_empty(), key));
+        prop_assert_eq!(&wire.to_ciphertexts(Threads::new(2)), &x);
+        prop_assert_eq!(&key.encode(&x, Threads::new(3)).unwrap(), &bytes);
+        for (i, bytes) in bytes.chunks(key.ciphertext_bytes()).enumerate() {
+            // the end of the wire form is the low end of c modulo n
+            prop_assert_eq!(&bytes[bytes.len() - 16..], &wire.fingerprint(i).to_be_bytes());
+            prop_assert!(!wire.is_trivial(i));
+        }
         let integers = key.to_integers(&x, Threads::ONE).unwrap();
         let integers: Vec<&[u8]> = integers.iter().map(|i| &i[..]).collect();
         prop_assert_eq!(&key.from_integers(&integers, Threads::ONE).unwrap(), &x);
@@ -117,6 +131,103 @@ proptest! {
         let opened = KEY.decrypt_all(&packed, Threads::ONE).unwrap();
         prop_assert_eq!(layout.unpack(&opened, values.len()).unwrap(), values);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn running_sums_are_sums(
+        batches in prop::collection::vec((any::<[bool; 13]>(), 0usize..2, 1usize..4), 1..7),
+        seed: u64,
+    ) {
+        let key = KEY.encryption_key();
+        let mut expected: Vec<Option<Ciphertext>> = vec![None; 13];
+        let mut terms = [0; 13];
+        let mut replicas = [RunningSums::new(key, 13), RunningSums::new(key, 13)];
+        let mut alone = RunningSums::new(key, 13);
+        let mut folds = Vec::new();
+        for (i, &(sent, replica, threads)) in batches.iter().enumerate() {
+            let positions: Vec<u32> = (0..13).filter(|&p| sent[p as usize]).collect();
+            let x = encrypt(key, &vec![i as i128; positions.len()], seed ^ i as u64);
+            for (&p, x) in positions.iter().zip(&x) {
+                let sum = &mut expected[p as usize];
+                *sum = Some(sum.as_ref().map_or(x.clone(), |sum| sum + x));
+                terms[p as usize] += 1;
+            }
+            let batch = wire(key, &x);
+            replicas[replica].fold(&positions, &batch, Threads::new(threads)).unwrap();
+            folds.push((positions, batch));
+        }
+        for (positions, batch) in folds.iter().rev() {
+            alone.fold(positions, batch, Threads::ONE).unwrap();
+        }
+        let [mut merged, other] = replicas;
+        merged.merge(other, Threads::new(2)).unwrap();
+        let occupied: Vec<u32> = (0..13).filter(|&p| expected[p as usize].is_some()).collect();
+        let expected: Vec<Ciphertext> = expected.into_iter().flatten().collect();
+        for sums in [&alone, &merged] {
+            prop_assert_eq!(sums.positions(), 13);
+            prop_assert_eq!(&sums.occupied(), &occupied);
+            prop_assert_eq!(&(0..13).map(|p| sums.terms(p)).collect::<Vec<_>>(), &terms.to_vec());
+            prop_assert_eq!(&sums.to_ciphertexts(Threads::new(2)), &expected);
+            prop_assert_eq!(sums.encode(Threads::new(3)), key.encode(&expected, Threads::ONE).unwrap());
+        }
+    }
+
+    #[test]
+    fn small_numbers_decrypt_as_they_do_one_by_one(
+        values in prop::collection::vec(-32767i64..=32767, 0..150),
+        seed: u64,
+    ) {
+        for secret in [&*KEY, &*FAST] {
+            let key = secret.encryption_key();
+            let layout = SlotLayout::new(key, 16, 4).unwrap();
+            let x = encrypt(key, &values.iter().map(|&v| i128::from(v)).collect::<Vec<_>>(), seed);
+            let batch = wire(key, &x);
+            let opened = secret.decrypt_small(&batch, &layout, &mut rng(!seed), Threads::new(2)).unwrap();
+            prop_assert_eq!(&opened, &values);
+            let one_by_one = secret.decrypt_all(&x, Threads::ONE).unwrap();
+            prop_assert_eq!(&secret.decrypt_wire(&batch, &mut rng(!seed), Threads::new(2)).unwrap(), &one_by_one);
+        }
+    }
+}
+
+#[test]
+fn small_numbers_fill_packs_to_their_edges() {
+    let key = KEY.encryption_key();
+    for (value_bits, terms) in [(8, 4), (17, 8), (2, 1), (60, 16)] {
+        let layout = SlotLayout::new(key, value_bits, terms).unwrap();
+        let most = i128::from(layout.bound() - 1) * i128::from(terms);
+        let slots = layout.slots();
+        for count in [0, 1, slots - 1, slots, slots + 1, 5 * slots + 2] {
+            let values: Vec<i128> = (0..count).map(|i| [most, -most, 0, -1, 1][i * 3 % 5]).collect();
+            let batch = wire(key, &encrypt(key, &values, 3));
+            let opened = KEY.decrypt_small(&batch, &layout, &mut rng(4), Threads::new(3)).unwrap();
+            assert_eq!(opened.into_iter().map(i128::from).collect::<Vec<_>>(), values, "{count}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_many_terms_come_out_right() {
+    // more terms than lanes, windows or table entries
+    let key = KEY.encryption_key();
+    let x = encrypt(key, &[1, -1, 5], 1);
+    let batch = wire(key, &x);
+    let mut sums = RunningSums::new(key, 3);
+    for _ in 0..300 {
+        sums.fold(&[0, 1, 2], &batch, Threads::ONE).unwrap();
+    }
+    sums.fold(&[1], &wire(key, &x[1..2]), Threads::ONE).unwrap();
+    assert_eq!((sums.terms(0), sums.terms(1), sums.terms(3)), (300, 301, 0));
+    assert_eq!(decrypt(&KEY, &sums.to_ciphertexts(Threads::ONE)), [300, -301, 1500]);
+    assert_eq!(
+        decrypt(&KEY, &key.decode(&sums.encode(Threads::ONE), Threads::ONE).unwrap()),
+        [300, -301, 1500]
+    );
+    let none = RunningSums::new(key, 0);
+    assert!(none.occupied().is_empty() && none.encode(Threads::ONE).is_empty());
 }
 
 #[test]
@@ -195,6 +306,9 @@ fn trivial_ciphertexts_are_recognised() {
     let bare = key.add_plain(std::slice::from_ref(&neutral), &plaintexts(key, &[7]), Threads::ONE).unwrap();
     assert!(neutral.is_trivial() && bare[0].is_trivial());
     assert!(encrypt(key, &[0, 7], 1).iter().all(|x| !x.is_trivial()));
+    let batch = wire(key, &[neutral, bare[0].clone()]);
+    assert!(batch.is_trivial(0) && batch.is_trivial(1));
+    assert_eq!((batch.fingerprint(0), batch.fingerprint(1)), (1, 1));
 }
 
 #[test]

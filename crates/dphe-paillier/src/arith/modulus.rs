@@ -257,6 +257,16 @@ impl Modulus {
         );
     }
 
+    /// `z = x y / R` modulo `N^2` for residues `y`: pairs whose upper half is zero.
+    pub(crate) fn scale_pair(&self, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut Scratch) {
+        self.check_pairs(scratch, [z.len(), x.len(), 2 * y.len()]);
+        dispatch!(
+            self,
+            scale_pair(&self.context(), z.as_mut_ptr(), x.as_ptr(), y.as_ptr(), scratch.0.as_mut_ptr()),
+            portable::scale_pair(self.portable(), z, x, y, &mut scratch.0)
+        );
+    }
+
     /// `z = x^2 / R` modulo `N^2`.
     pub(crate) fn square_pair(&self, z: &mut [u64], x: &[u64], scratch: &mut Scratch) {
         self.check_pairs(scratch, [z.len(), x.len(), x.len()]);
@@ -310,6 +320,28 @@ impl Modulus {
                 scratch.0.as_mut_ptr()
             ),
             portable::reduce_pair(self.portable(), z, t0, t1, &mut scratch.0)
+        );
+    }
+
+    /// `t += x` for residues `x`, without reducing; `t` holds `2 * digits` digits a lane. Vector back ends do
+    /// not carry either: 28-bit and 52-bit digits leave room for more sums than any table has windows.
+    pub(crate) fn add_wide(&self, t: &mut [u64], x: &[u64]) {
+        assert!(x.len() == self.digits * self.lanes() && t.len() == 2 * x.len(), "a group of this modulus");
+        if self.backend == Backend::Portable {
+            return portable::add_wide(t, x);
+        }
+        t.iter_mut().zip(x).for_each(|(sum, digit)| *sum += digit);
+    }
+
+    /// The residues `t / R` modulo `N`; `t` holds `2 * digits` digits a lane and is below `N R`. (Vector
+    /// back ends take sums of hundreds of digits in place of digits: columns need not be carried.)
+    pub(crate) fn reduce_wide(&self, z: &mut [u64], t: &[u64], scratch: &mut Scratch) {
+        let words = self.digits * self.lanes();
+        self.check(scratch, [z.len(), t.len() / 2, t.len().div_ceil(2)], words);
+        dispatch!(
+            self,
+            reduce_wide(&self.context(), z.as_mut_ptr(), t.as_ptr(), scratch.0.as_mut_ptr()),
+            portable::reduce_wide(self.portable(), z, t, &mut scratch.0)
         );
     }
 

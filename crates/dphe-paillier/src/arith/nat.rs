@@ -198,29 +198,44 @@ pub(crate) fn rem_small(x: &Nat, m: u32) -> u32 {
 
 /// Regroups 64-bit limbs into `count` digits of `bits` bits.
 pub(crate) fn to_digits(limbs: &[u64], bits: u32, count: usize) -> Limbs {
-    regroup(limbs, 64, bits, count)
+    let mut digits = Zeroizing::new(vec![0; count]);
+    write_digits(&mut digits, limbs, bits);
+    digits
 }
 
 /// Regroups digits of `bits` bits into `count` 64-bit limbs.
 pub(crate) fn from_digits(digits: &[u64], bits: u32, count: usize) -> Limbs {
-    regroup(digits, bits, 64, count)
+    let mut limbs = Zeroizing::new(vec![0; count]);
+    write_limbs(&mut limbs, digits, bits);
+    limbs
 }
 
-/// Rewrites a little-endian number from digits of one size to digits of another.
-fn regroup(input: &[u64], from: u32, to: u32, count: usize) -> Limbs {
-    let mask = if to == 64 { u64::MAX } else { (1 << to) - 1 };
-    let mut output = Zeroizing::new(Vec::with_capacity(count));
-    let (mut buffer, mut filled, mut input) = (0u128, 0u32, input.iter());
-    while output.len() < count {
-        while filled < to {
-            buffer |= u128::from(input.next().copied().unwrap_or(0)) << filled;
-            filled += from;
-        }
-        output.push(buffer as u64 & mask);
-        buffer >>= to;
-        filled -= to;
+/// As [`to_digits`], into digits that are there.
+pub(crate) fn write_digits(digits: &mut [u64], limbs: &[u64], bits: u32) {
+    let mask = u64::MAX >> (64 - bits);
+    let mut at = 0;
+    for digit in digits {
+        let (limb, shift) = (at / 64, at % 64);
+        let low = limbs.get(limb).copied().unwrap_or(0) >> shift;
+        // two shifts, because one by 64 is not defined
+        let high = limbs.get(limb + 1).copied().unwrap_or(0) << 1 << (63 - shift);
+        *digit = (low | high) & mask;
+        at += bits as usize;
     }
-    output
+}
+
+/// As [`from_digits`], into limbs that are there.
+pub(crate) fn write_limbs(limbs: &mut [u64], digits: &[u64], bits: u32) {
+    let (mut buffer, mut filled, mut digits) = (0u128, 0u32, digits.iter());
+    for limb in limbs {
+        while filled < 64 {
+            buffer |= u128::from(digits.next().copied().unwrap_or(0)) << filled;
+            filled += bits;
+        }
+        *limb = buffer as u64;
+        buffer >>= 64;
+        filled -= 64;
+    }
 }
 
 /// `x - m` if that is not negative, else `x`, for limbs of equal length, without branches; the last limb,

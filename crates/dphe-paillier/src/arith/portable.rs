@@ -39,6 +39,43 @@ pub(super) fn mul_pair(cx: Context<'_>, z: &mut [u64], x: &[u64], y: &[u64], scr
     finish_upper(cx, z1, over, taken);
 }
 
+/// `z = x y / R` modulo the square of the modulus for a residue `y` (see `simd::scale_pair`).
+pub(super) fn scale_pair(cx: Context<'_>, z: &mut [u64], x: &[u64], y: &[u64], scratch: &mut [u64]) {
+    let digits = cx.modulus.len();
+    let (x0, x1) = x.split_at(digits);
+    let (z0, z1) = z.split_at_mut(digits);
+    let (quotient, zeros) = scratch[..2 * digits].split_at_mut(digits);
+    zeros.fill(0);
+    z0.fill(0);
+    let over = reduce::<BAND, 1, false>(cx, z0, zeros, quotient, [(x0, y)]);
+    let (_, taken) = subtract_modulus(cx, z0, over);
+
+    z1.fill(0);
+    zeros[0] = add_negated(cx, z1, quotient);
+    let over = reduce::<BAND, 1, false>(cx, z1, zeros, quotient, [(x1, y)]);
+    finish_upper(cx, z1, over, taken);
+}
+
+/// `t += x` for a longer `t`, which does not overflow.
+pub(super) fn add_wide(t: &mut [u64], x: &[u64]) {
+    let mut carry = false;
+    for (digit, &addend) in t.iter_mut().zip(x.iter().chain(core::iter::repeat(&0))) {
+        let (sum, c1) = digit.overflowing_add(addend);
+        let (sum, c2) = sum.overflowing_add(u64::from(carry));
+        *digit = sum;
+        carry = c1 | c2;
+    }
+}
+
+/// The residue `t / R` of `2 * digits` digits.
+pub(super) fn reduce_wide(cx: Context<'_>, z: &mut [u64], t: &[u64], scratch: &mut [u64]) {
+    let digits = cx.modulus.len();
+    let (low, high) = t.split_at(digits);
+    z.copy_from_slice(low);
+    let over = reduce::<WIDE_BAND, 0, false>(cx, z, high, &mut scratch[..digits], []);
+    subtract_modulus(cx, z, over);
+}
+
 /// `z = x^2 / R` modulo the square of the modulus.
 pub(super) fn square_pair(cx: Context<'_>, z: &mut [u64], x: &[u64], scratch: &mut [u64]) {
     let digits = cx.modulus.len();

@@ -118,6 +118,32 @@ pub(super) unsafe fn mul_pair<S: Simd, const T: usize>(
     }
 }
 
+/// `z = x y / R` modulo the square of the modulus for a residue `y`, a pair without upper half: four fifths
+/// of a multiplication.
+///
+/// # Safety
+/// As [`mul_pair`], but `y` holds `digits` registers.
+#[inline(always)]
+pub(super) unsafe fn scale_pair<S: Simd, const T: usize>(
+    cx: &Context,
+    z: *mut u64,
+    x: *const u64,
+    y: *const u64,
+    scratch: *mut u64,
+) {
+    let row = cx.digits * S::LANES;
+    // SAFETY: as in `mul_pair`.
+    unsafe {
+        let x1 = x.add(row);
+        columns::<S, T, false>(cx.digits, scratch, [(x, y), (x, y)], 1);
+        let quotient = scratch.add(2 * row);
+        reduce::<S, T>(cx, z, quotient, scratch);
+        columns::<S, T, false>(cx.digits, scratch, [(x1, y), (x1, y)], 1);
+        subtract_biased::<S>(cx, scratch, quotient);
+        reduce::<S, T>(cx, z.add(row), scratch.add(3 * row), scratch);
+    }
+}
+
 /// `z = x^2 / R` modulo the square of the modulus: seven tenths of a multiplication.
 ///
 /// # Safety
@@ -394,6 +420,21 @@ unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc;
             }
         }
     }
+}
+
+/// The residue `t / R` of `2 * digits` digits, which need not be carried.
+///
+/// # Safety
+/// See [`Simd`]; `z` and `scratch` hold `digits` registers, `t` twice that.
+#[inline(always)]
+pub(super) unsafe fn reduce_wide<S: Simd, const T: usize>(
+    cx: &Context,
+    z: *mut u64,
+    t: *const u64,
+    scratch: *mut u64,
+) {
+    // SAFETY: as the caller vouches.
+    unsafe { reduce::<S, T>(cx, z, scratch, t) }
 }
 
 /// Montgomery reduction of `2 * digits` columns: `out = (t + quotient * modulus) / R`, digits carried;

@@ -113,7 +113,16 @@ fn check_modulus(n: &BigUint, backend: Backend, operands: &[(BigUint, BigUint)])
             assert_eq!(pair(&w) * &r % &n_squared, pair(z) * pair(z) % &n_squared, "{backend}: loose {x}");
         }
 
+        // times a residue; the factor is loose
         let half = x.len() / 2;
+        modulus.square_pair(&mut w, &x, &mut scratch);
+        modulus.scale_pair(&mut z, &w, &y[..half], &mut scratch);
+        modulus.canonical_pair(&mut z, &mut scratch);
+        for (z, (x, y)) in read(&z, modulus.pair_words()).iter().zip(chunk) {
+            let expected = x * x * (y % n) % &n_squared;
+            assert_eq!(pair(z) * &r * &r % &n_squared, expected, "{backend}: {x}^2 * ({y} mod {n})");
+        }
+
         let mut z = modulus.residues();
         modulus.mul(&mut z, &x[..half], &y[half..], &mut scratch);
         modulus.canonical(&mut z, &mut scratch);
@@ -139,6 +148,20 @@ fn check_modulus(n: &BigUint, backend: Backend, operands: &[(BigUint, BigUint)])
             gather(&all)
         };
         let (mut t0, mut t1) = (wide(&|c| c.0.clone()), wide(&|c| c.1.clone()));
+        let mut z = modulus.residues();
+        modulus.reduce_wide(&mut z, &t0, &mut scratch);
+        modulus.canonical(&mut z, &mut scratch);
+        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
+            assert_eq!(number(z) * &r % n, x % n, "{backend}: reduction to a residue");
+        }
+        // sums of residues that are reduced only once
+        let mut sum = wide(&|_| BigUint::ZERO);
+        (0..300).for_each(|_| modulus.add_wide(&mut sum, &x[..half]));
+        modulus.reduce_wide(&mut z, &sum, &mut scratch);
+        modulus.canonical(&mut z, &mut scratch);
+        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
+            assert_eq!(number(z) * &r % n, x * 300u32 % n, "{backend}: reduction of a sum");
+        }
         let mut z = modulus.pairs();
         modulus.reduce_pair(&mut z, &mut t0, &mut t1, &mut scratch);
         modulus.canonical_pair(&mut z, &mut scratch);
@@ -271,7 +294,8 @@ fn check_products(
 
 #[test]
 fn every_lane_fetches_its_own_entry() {
-    let n = (BigUint::from(1u8) << 300u32) - 1u8;
+    // a prime: every base is a unit
+    let n = (BigUint::from(1u8) << 300u32) - 153u8;
     for backend in backends() {
         let modulus = Modulus::new(&to_nat(&n), backend);
         let mut random = Random(99);
@@ -304,20 +328,22 @@ fn products_of_powers_agree_with_powers() {
         let modulus = Modulus::new(&to_nat(&n), backend);
         let r = BigUint::from(1u8) << (backend.digit_bits() * backend.digits(modulus.bits()) as u32);
         let mut random = Random(5);
-        for count in [0usize, 1, 3, 17, 300] {
+        for (count, bits) in
+            [(0usize, 64), (1, 64), (3, 64), (17, 64), (31, 32), (33, 32), (300, 64), (5000, 32)]
+        {
             let bases: Vec<BigUint> = (0..count).map(|_| random.below(&n_squared)).collect();
-            let exponents: Vec<u128> = (0..count)
+            let exponents: Vec<u64> = (0..count)
                 .map(|i| match i {
-                    0 => u128::MAX,
+                    0 => u64::MAX >> (64 - bits),
                     1 => 0,
-                    _ => u128::from(random.next()) << 64 | u128::from(random.next()),
+                    _ => random.next() >> (64 - bits),
                 })
                 .collect();
             // in Montgomery form
             let digits: Vec<_> =
                 bases.iter().map(|b| modulus.pair_digits(&to_nat(&(b * &r % &n_squared)))).collect();
             let sources: Vec<&[u64]> = digits.iter().map(|d| &**d).collect();
-            let product = super::multi_pow::multi_pow_vartime(&modulus, &sources, &exponents, 128);
+            let product = super::multi_pow::multi_pow_vartime(&modulus, &sources, &exponents, bits);
             let expected = bases.iter().zip(&exponents).fold(BigUint::from(1u8), |p, (b, &e)| {
                 p * b.modpow(&BigUint::from(e), &n_squared) % &n_squared
             });
