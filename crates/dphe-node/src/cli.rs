@@ -53,6 +53,8 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Paillier(#[from] dphe_paillier::Error),
     #[error("{0}")]
+    Protocol(#[from] dphe::Error),
+    #[error("{0}")]
     KeyBits(dphe_paillier::Error),
     #[error("{0}")]
     KeyFile(#[from] KeyFileError),
@@ -86,7 +88,7 @@ impl CliError {
             }
             Self::Slots { .. } => Some("wider slots with --slot-bits, or fewer --terms".into()),
             Self::KeyBits(_) => Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into()),
-            Self::Paillier(_) | Self::Randomness(_) | Self::Report(_) => None,
+            Self::Paillier(_) | Self::Protocol(_) | Self::Randomness(_) | Self::Report(_) => None,
         }
     }
 }

@@ -70,10 +70,8 @@ pub enum Error {
         /// How many there are.
         found: usize,
     },
-    /// Positions of a running sum that are not ascending, or of which there are fewer.
-    #[error(
-        "position {position} is out of order or out of range; give distinct ones, ascending, below {positions}"
-    )]
+    /// A position of a running sum that appears twice, or beyond those there are.
+    #[error("position {position} appears twice or is out of range; give distinct ones below {positions}")]
     Position {
         /// The first that is wrong.
         position: u32,

@@ -49,7 +49,7 @@ impl RunningSums {
     ///
     /// # Errors
     /// [`Error::KeyMismatch`], [`Error::Length`] if there is not one position for each ciphertext,
-    /// [`Error::Position`] unless positions are ascending, distinct and below [`RunningSums::positions`],
+    /// [`Error::Position`] unless positions are distinct and below [`RunningSums::positions`],
     /// [`Error::Terms`] for the ciphertext after the 4294967295th. Nothing has changed then.
     pub fn fold(
         &mut self,
@@ -63,15 +63,21 @@ impl RunningSums {
         if positions.len() != batch.len() {
             return Err(Error::Length { expected: batch.len(), found: positions.len() });
         }
-        let mut lowest = 0;
-        for &position in positions {
+        // in the order of the positions, threads can share them, and memory is walked one way
+        let mut order: Vec<u32> = (0..positions.len() as u32).collect();
+        order.sort_unstable_by_key(|&i| positions[i as usize]);
+        let mut last = None;
+        for position in order.iter().map(|&i| positions[i as usize]) {
             match self.sums.get(position as usize) {
-                Some(sum) if position as usize >= lowest => check_terms(sum, 1, position)?,
+                Some(sum) if last != Some(position) => check_terms(sum, 1, position)?,
                 _ => return Err(Error::Position { position, positions: self.sums.len() }),
             }
-            lowest = position as usize + 1;
+            last = Some(position);
         }
-        let incoming = |i: usize| (positions[i], 1, batch.digits(i));
+        let incoming = |i: usize| {
+            let i = order[i] as usize;
+            (positions[i], 1, batch.digits(i))
+        };
         combine(&self.key, &mut self.sums, positions.len(), incoming, threads);
         Ok(())
     }

@@ -173,8 +173,8 @@ fn running_sums_refuse_what_does_not_fit_and_stay_as_they_are() {
     assert_eq!(fold(&[0, 1], &batch(other, 2)), Error::KeyMismatch);
     assert_eq!(fold(&[0], &batch(key, 2)), Error::Length { expected: 2, found: 1 });
     assert_eq!(fold(&[], &batch(key, 1)), Error::Length { expected: 1, found: 0 });
-    assert_eq!(fold(&[4, 2], &batch(key, 2)), wrong(2));
     assert_eq!(fold(&[4, 4], &batch(key, 2)), wrong(4));
+    assert_eq!(fold(&[4, 2, 4], &batch(key, 3)), wrong(4));
     assert_eq!(fold(&[4, 10], &batch(key, 2)), wrong(10));
     assert_eq!(fold(&[u32::MAX], &batch(key, 1)), wrong(u32::MAX));
     assert_eq!(sums.merge(RunningSums::new(other, 10), Threads::ONE).unwrap_err(), Error::KeyMismatch);

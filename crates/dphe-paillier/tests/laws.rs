@@ -148,7 +148,10 @@ proptest! {
         let mut alone = RunningSums::new(key, 13);
         let mut folds = Vec::new();
         for (i, &(sent, replica, threads)) in batches.iter().enumerate() {
-            let positions: Vec<u32> = (0..13).filter(|&p| sent[p as usize]).collect();
+            let mut positions: Vec<u32> = (0..13).filter(|&p| sent[p as usize]).collect();
+            if i % 2 == 1 {
+                positions.reverse();
+            }
             let x = encrypt(key, &vec![i as i128; positions.len()], seed ^ i as u64);
             for (&p, x) in positions.iter().zip(&x) {
                 let sum = &mut expected[p as usize];

@@ -1,5 +1,7 @@
 //! `dphe bench`: what this machine can do.
 
+mod protocol;
+
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -35,6 +37,8 @@ pub(crate) enum BenchCommand {
     Packing(Packing),
     /// The multiplication kernel against the multiplier's peak rate
     Kernel(Kernel),
+    /// A round of the protocol: seal, accept, open, and the bytes that travel
+    Protocol(protocol::Protocol),
 }
 
 #[derive(Args)]
@@ -117,6 +121,7 @@ impl BenchCommand {
             Self::Keygen(keygen) => keygen.run(),
             Self::Packing(packing) => packing.run(),
             Self::Kernel(kernel) => kernel.run(),
+            Self::Protocol(protocol) => protocol.run(),
         }
     }
 }

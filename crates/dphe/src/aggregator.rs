@@ -1,0 +1,260 @@
+//! The aggregator's side: sealed updates in, one sealed sum out (Algorithm 1, line 5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dphe_paillier::{RunningSums, Threads, WireCiphertexts};
+
+use crate::fingerprints::Fingerprints;
+use crate::permutation::UserAggregatorSeed;
+use crate::sealed::{SealedSum, SealedUpdate, SealedValues, Shape};
+use crate::{AggregatorKeys, Error, Round, TaskParams, UserId};
+
+/// The aggregator of a task.
+#[derive(Clone, Debug)]
+pub struct Aggregator {
+    keys: Arc<AggregatorKeys>,
+}
+
+impl Aggregator {
+    /// The aggregator with these keys.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if the encryption key is not the task's.
+    pub fn new(keys: AggregatorKeys) -> Result<Self, Error> {
+        keys.task.check_key(&keys.encryption)?;
+        Ok(Self { keys: Arc::new(keys) })
+    }
+
+    /// The task.
+    pub fn task(&self) -> &TaskParams {
+        &self.keys.task
+    }
+
+    /// How many users are enrolled.
+    pub fn enrolled(&self) -> usize {
+        self.keys.ua.len()
+    }
+
+    /// Begins a round.
+    pub fn begin(&self, round: Round) -> Collecting {
+        let task = &self.keys.task;
+        let slots = if task.has_private_support() { task.positions() as usize } else { 0 };
+        let shape = Shape::of(task, round);
+        Collecting {
+            keys: Arc::clone(&self.keys),
+            round,
+            users: BTreeSet::new(),
+            slots: RunningSums::new(&self.keys.encryption, slots),
+            dense: RunningSums::new(&self.keys.encryption, shape.dense_ciphertexts),
+            noise: Fingerprints::default(),
+        }
+    }
+
+    pub(crate) fn seeds(&self) -> &BTreeMap<UserId, UserAggregatorSeed> {
+        &self.keys.ua
+    }
+
+    /// Takes up the seed of a user where it was left.
+    pub(crate) fn resume(&mut self, user: UserId, seed: UserAggregatorSeed) {
+        Arc::make_mut(&mut self.keys).ua.insert(user, seed);
+    }
+
+    /// Forgets the permutations of all rounds before `round`.
+    pub fn advance(&mut self, round: Round) {
+        let keys = Arc::make_mut(&mut self.keys);
+        keys.ua.values_mut().for_each(|seed| seed.advance(&keys.task, round));
+    }
+}
+
+/// A round that takes updates. What it holds grows with the positions, not with the users, but for sixteen bytes a
+/// ciphertext.
+#[derive(Debug)]
+pub struct Collecting {
+    keys: Arc<AggregatorKeys>,
+    round: Round,
+    users: BTreeSet<UserId>,
+    slots: RunningSums,
+    dense: RunningSums,
+    noise: Fingerprints,
+}
+
+/// A round that cannot be closed yet, given back.
+#[derive(Debug)]
+pub struct StillCollecting {
+    /// The round, as it was.
+    pub collecting: Box<Collecting>,
+    /// Why it cannot be closed.
+    pub error: Error,
+}
+
+impl From<StillCollecting> for Error {
+    fn from(still: StillCollecting) -> Self {
+        still.error
+    }
+}
+
+impl Collecting {
+    /// The round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Who has sent an update.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
+        self.users.iter().copied()
+    }
+
+    /// Folds an update into the sums.
+    ///
+    /// # Errors
+    /// [`Error::OtherTask`], [`Error::Stale`] or [`Error::Future`] for another round, [`Error::UnknownUser`], [`Error::Conflict`] for a second update of a
+    /// user, [`Error::Size`] beyond the task's most users, and for ciphertexts
+    /// [`Error::CiphertextRange`], [`Error::CiphertextUnit`], [`Error::CiphertextTrivial`] or [`Error::NonceReuse`],
+    /// naming the user. Nothing has changed then.
+    pub fn accept(&mut self, update: SealedUpdate, threads: Threads) -> Result<(), Error> {
+        let SealedUpdate { task, user, round, shards, dense, clipped: _ } = update;
+        if task != self.keys.task {
+            return Err(Error::OtherTask);
+        }
+        check_round(round, self.round)?;
+        let keys = Arc::clone(&self.keys);
+        let seed = keys.ua.get(&user).ok_or(Error::UnknownUser(user))?;
+        if self.users.contains(&user) {
+            return Err(Error::Conflict { what: "update of this user" });
+        }
+        if self.users.len() >= keys.task.max_users() {
+            return Err(Error::Size { what: "the number of users" });
+        }
+
+        // everything is checked before anything is added
+        let mut batches: Vec<(Vec<u32>, WireCiphertexts)> = Vec::with_capacity(shards.len());
+        let mut noise = Vec::new();
+        if !shards.is_empty() {
+            let ua = seed.permutation(&keys.task, round, user)?;
+            for shard in shards {
+                let (slots, values) = shard.into_parts();
+                let batch = self.read(&values, noise.len(), user, threads)?;
+                noise.extend((0..batch.len()).map(|i| batch.fingerprint(i)));
+                // equation 8: back to the frame of the user-shared permutation, and no further
+                batches.push((slots.reorder(&ua).rows().to_vec(), batch));
+            }
+        }
+        let dense = self.read(&dense, noise.len(), user, threads)?;
+        noise.extend((0..dense.len()).map(|i| dense.fingerprint(i)));
+        if dense.len() != self.dense.positions() {
+            let (expected, found) = (self.dense.positions(), dense.len());
+            return Err(Error::Count { what: "dense ciphertexts", expected, found, user: Some(user) });
+        }
+        if !self.noise.insert(noise) {
+            return Err(Error::NonceReuse { user });
+        }
+
+        for (slots, batch) in &batches {
+            self.slots.fold(slots, batch, threads).map_err(Error::Key)?;
+        }
+        let all: Vec<u32> = (0..dense.len() as u32).collect();
+        self.dense.fold(&all, &dense, threads).map_err(Error::Key)?;
+        self.users.insert(user);
+        Ok(())
+    }
+
+    /// Takes in what another replica collected of the same round.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if both have an update of the same user, [`Error::NonceReuse`] if they repeat noise,
+    /// [`Error::Stale`] or [`Error::Future`] for another round. Nothing has changed then.
+    pub fn merge(&mut self, other: Self, threads: Threads) -> Result<(), Error> {
+        check_round(other.round, self.round)?;
+        if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {
+            return Err(Error::OtherTask);
+        }
+        if !self.users.is_disjoint(&other.users) {
+            return Err(Error::Conflict { what: "update of a user" });
+        }
+        if self.users.len() + other.users.len() > self.keys.task.max_users() {
+            return Err(Error::Size { what: "the number of users" });
+        }
+        let Some(&user) = other.users.first() else { return Ok(()) };
+        if !self.noise.merge(other.noise) {
+            return Err(Error::NonceReuse { user });
+        }
+        self.slots.merge(other.slots, threads).map_err(Error::Key)?;
+        self.dense.merge(other.dense, threads).map_err(Error::Key)?;
+        self.users.extend(other.users);
+        Ok(())
+    }
+
+    /// How many users sent each position, pads included: all that is known here about singles.
+    pub fn overlap(&self) -> Overlap {
+        let mut overlap = Overlap { occupied: 0, singles: 0 };
+        for position in 0..self.slots.positions() as u32 {
+            let terms = self.slots.terms(position);
+            overlap.occupied += usize::from(terms > 0);
+            overlap.singles += usize::from(terms == 1);
+        }
+        overlap
+    }
+
+    /// Ends the round. This is the only way to a [`SealedSum`] that has not come over the wire.
+    ///
+    /// # Errors
+    /// [`Error::SetSmall`] below the task's floor; the round is given back and goes on.
+    pub fn close(self, threads: Threads) -> Result<SealedSum, StillCollecting> {
+        let floor = self.keys.task.floor(self.keys.ua.len());
+        let users = self.users.len();
+        if users < floor {
+            return Err(StillCollecting { collecting: Box::new(self), error: Error::SetSmall { users, floor } });
+        }
+        Ok(SealedSum {
+            task: self.keys.task.clone(),
+            round: self.round,
+            users: self.users.iter().copied().collect(),
+            occupied: self.slots.occupied(),
+            values: SealedValues::from_wire(self.slots.encode(threads)),
+            dense: SealedValues::from_wire(self.dense.encode(threads)),
+        })
+    }
+
+    fn read(
+        &self,
+        values: &SealedValues,
+        first: usize,
+        user: UserId,
+        threads: Threads,
+    ) -> Result<WireCiphertexts, Error> {
+        let batch = self
+            .keys
+            .encryption
+            .read_wire(values.as_wire(), threads)
+            .map_err(|error| Error::of_ciphertexts(error, first, Some(user)))?;
+        match (0..batch.len()).find(|&i| batch.is_trivial(i)) {
+            Some(i) => Err(Error::CiphertextTrivial { index: first + i, user }),
+            None => Ok(batch),
+        }
+    }
+}
+
+/// How much the updates of a round overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Positions that somebody sent.
+    pub occupied: usize,
+    /// Positions that exactly one user sent: where it was no pad, the sum is that user's value.
+    pub singles: usize,
+}
+
+impl Overlap {
+    /// The share of singles among the occupied positions: a gauge of what the sum gives away.
+    pub fn share_of_singles(&self) -> f64 {
+        if self.occupied == 0 { 0.0 } else { self.singles as f64 / self.occupied as f64 }
+    }
+}
+
+pub(crate) fn check_round(round: Round, current: Round) -> Result<(), Error> {
+    match round.cmp(&current) {
+        core::cmp::Ordering::Less => Err(Error::Stale { round, current }),
+        core::cmp::Ordering::Equal => Ok(()),
+        core::cmp::Ordering::Greater => Err(Error::Future { round, current }),
+    }
+}

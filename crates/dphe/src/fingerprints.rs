@@ -1,0 +1,88 @@
+//! The noise of a round, sixteen bytes of each ciphertext, to notice when some appears twice.
+
+/// A set of numbers that grows by batches: sorted runs, each at least twice as long as the next, so that a batch costs
+/// a few binary searches an element and no memory but the numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Fingerprints(Vec<Vec<u128>>);
+
+impl Fingerprints {
+    /// Adds a batch, unless it repeats itself or one that is there; says whether it was added.
+    pub(crate) fn insert(&mut self, mut batch: Vec<u128>) -> bool {
+        batch.sort_unstable();
+        if batch.is_empty() {
+            return true;
+        }
+        let twice = batch.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || self.0.iter().any(|run| meet(run, &batch)) {
+            return false;
+        }
+        while let Some(mut last) = self.0.pop_if(|last| last.len() < 2 * batch.len()) {
+            merge_into(&mut last, &batch);
+            batch = last;
+        }
+        self.0.push(batch);
+        true
+    }
+
+    /// Adds all of another set, unless they have one in common.
+    pub(crate) fn merge(&mut self, other: Self) -> bool {
+        if other.0.iter().any(|batch| self.0.iter().any(|run| meet(run, batch))) {
+            return false;
+        }
+        other.0.into_iter().all(|batch| self.insert(batch))
+    }
+}
+
+/// Merges a sorted run into another one from the top down: in place, so that it takes no memory but the numbers.
+fn merge_into(run: &mut Vec<u128>, batch: &[u128]) {
+    let (mut from, mut left) = (run.len(), batch.len());
+    run.reserve_exact(left);
+    run.resize(from + left, 0);
+    while left > 0 {
+        let next = if from > 0 && run[from - 1] > batch[left - 1] {
+            from -= 1;
+            run[from]
+        } else {
+            left -= 1;
+            batch[left]
+        };
+        run[from + left] = next;
+    }
+}
+
+/// Whether two sorted runs have an element in common.
+fn meet(run: &[u128], batch: &[u128]) -> bool {
+    let (short, long) = if run.len() < batch.len() { (run, batch) } else { (batch, run) };
+    let mut rest = long;
+    short.iter().any(|x| {
+        rest = &rest[rest.partition_point(|y| y < x)..];
+        rest.first() == Some(x)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_noticed_wherever_they_are() {
+        let mut set = Fingerprints::default();
+        for batch in 0..50u128 {
+            assert!(set.insert((0..10).map(|i| (i * 7919 + batch * 104_729) << 64).collect()));
+        }
+        assert!(set.0.len() <= 8, "{} runs", set.0.len());
+        assert!(set.0.iter().all(|run| run.is_sorted_by(|a, b| a < b)));
+        assert_eq!(set.0.iter().map(Vec::len).sum::<usize>(), 500);
+        assert!(!set.insert(vec![5, 5]));
+        assert!(!set.insert(vec![1, (3 * 7919 + 17 * 104_729) << 64]));
+        // what was refused left nothing behind
+        assert!(set.insert(vec![1, 5]));
+        let mut other = Fingerprints::default();
+        assert!(other.insert(vec![2, 3]));
+        assert!(set.merge(other));
+        let mut other = Fingerprints::default();
+        assert!(other.insert(vec![9, 5]));
+        assert!(!set.merge(other));
+        assert!(set.insert(vec![9]));
+    }
+}

@@ -1,0 +1,51 @@
+//! Sharp edges, behind the feature `hazmat`: tasks with keys below 2048 bits in any profile, for tests. Nothing here is
+//! for data that matters.
+
+use dphe_paillier::hazmat::insecure_key_bits;
+
+use crate::permutation::{UserAggregatorSeed, UserSharedSeed};
+use crate::{Error, KeyGenerator, Roster, Round, TaskConfig, TaskId, TaskParams, UserId};
+
+/// As [`TaskParams::new`], with any key length that [`insecure_key_bits`] allows.
+///
+/// # Errors
+/// As there.
+pub fn task_params(id: TaskId, config: TaskConfig) -> Result<TaskParams, Error> {
+    let key_bits = insecure_key_bits(config.key_bits).map_err(Error::Key)?;
+    TaskParams::checked(id, config, key_bits)
+}
+
+/// As [`Roster::decode`], with any key length that [`insecure_key_bits`] allows.
+///
+/// # Errors
+/// As there.
+pub fn decode_roster(bytes: &[u8]) -> Result<Roster, Error> {
+    Roster::decode_of(bytes, |config| insecure_key_bits(config.key_bits))
+}
+
+/// Gives a key generator chosen seeds, those of round 1, for test vectors.
+pub fn set_seeds(keys: &mut KeyGenerator, us: [u8; 32], ua: impl IntoIterator<Item = (UserId, [u8; 32])>) {
+    let ua = ua.into_iter().map(|(user, key)| (user, UserAggregatorSeed::from_parts(Round::FIRST, key)));
+    keys.set_seeds(UserSharedSeed::from_parts(Round::FIRST, us), ua.collect());
+}
+
+/// The table of `phi` of a round, for test vectors.
+///
+/// # Errors
+/// As sealing in that round.
+pub fn user_shared_table(task: &TaskParams, seed: [u8; 32], round: Round) -> Result<Vec<u32>, Error> {
+    Ok(UserSharedSeed::from_parts(Round::FIRST, seed).permutation(task, round)?.table().to_vec())
+}
+
+/// The table of `phi(n)` of a round, for test vectors.
+///
+/// # Errors
+/// As sealing in that round.
+pub fn user_aggregator_table(
+    task: &TaskParams,
+    seed: [u8; 32],
+    round: Round,
+    user: UserId,
+) -> Result<Vec<u32>, Error> {
+    Ok(UserAggregatorSeed::from_parts(Round::FIRST, seed).permutation(task, round, user)?.table().to_vec())
+}

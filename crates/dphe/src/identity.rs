@@ -1,0 +1,74 @@
+//! Who signed: Ed25519, verified strictly.
+
+use core::fmt;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use rand_core::CryptoRng;
+use zeroize::Zeroizing;
+
+use crate::Error;
+use crate::hash::Digest;
+
+/// The secret key of an identity. Wiped when dropped; prints nothing.
+pub struct IdentityKey(SigningKey);
+
+impl IdentityKey {
+    /// A new one.
+    pub fn generate(rng: &mut impl CryptoRng) -> Self {
+        let mut seed = Zeroizing::new([0; 32]);
+        rng.fill_bytes(&mut seed[..]);
+        Self::from_seed(&seed)
+    }
+
+    /// The one of this seed.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// What others know it by.
+    pub fn identity(&self) -> Identity {
+        Identity(self.0.verifying_key())
+    }
+
+    pub(crate) fn sign(&self, digest: &Digest) -> [u8; 64] {
+        self.0.sign(digest.as_bytes()).to_bytes()
+    }
+}
+
+impl fmt::Debug for IdentityKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdentityKey({:?}, <redacted>)", self.identity())
+    }
+}
+
+/// An identity: a public key that is not of small order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Identity(VerifyingKey);
+
+impl Identity {
+    /// The identity with this public key.
+    ///
+    /// # Errors
+    /// [`Error::Signature`] if it is no point of the curve, or one of small order.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, Error> {
+        let key = VerifyingKey::from_bytes(bytes).map_err(|_| Error::Signature)?;
+        if key.is_weak() { Err(Error::Signature) } else { Ok(Self(key)) }
+    }
+
+    /// The public key.
+    pub fn to_bytes(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+
+    pub(crate) fn verify(&self, digest: &Digest, signature: &[u8; 64]) -> Result<(), Error> {
+        self.0
+            .verify_strict(digest.as_bytes(), &Signature::from_bytes(signature))
+            .map_err(|_| Error::Signature)
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", Digest::from_bytes(self.to_bytes()))
+    }
+}

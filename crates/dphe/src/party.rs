@@ -1,0 +1,162 @@
+//! The three parties as state machines (docs/protocol.md, section 9).
+//!
+//! `step` takes an event and the time and answers with actions, in order. Whoever runs a party carries them out one
+//! after the other: what is to be stored must be on the disk before what follows is sent. If storing fails, the
+//! process stops and starts again from its log. An error means that the event was refused and nothing has changed.
+
+mod aggregator;
+mod key_generator;
+mod user;
+
+pub use aggregator::{AggregatorEvent, AggregatorParty};
+pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty};
+pub use user::{UserEvent, UserParty};
+
+use crate::hash::Digest;
+use crate::log::{Log, LogPoint};
+use crate::message::codec::{Reader, Writer};
+use crate::message::{Ending, Message, Signed};
+use crate::{Error, IdentityKey, Overlap, Party, PublicSupport, Roster, Round, WeightSum};
+
+/// Milliseconds since some moment, by a clock that never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub u64);
+
+impl Time {
+    fn after(self, milliseconds: u64) -> Self {
+        Self(self.0.saturating_add(milliseconds))
+    }
+}
+
+/// How long a party waits for an answer before it sends again.
+const RETRY: u64 = 2_000;
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Action {
+    /// Append these bytes to the log.
+    Append(Vec<u8>),
+    /// Replace the log by these bytes, all or nothing.
+    Replace(Vec<u8>),
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: Party,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// Ask the aggregator how the round stands.
+    Poll,
+    /// Send a tick at this time, or later.
+    Wake(Time),
+    /// Tell the program that runs the party.
+    Notify(Notice),
+}
+
+/// What the program that runs a party needs to know.
+#[derive(Debug)]
+pub enum Notice {
+    /// To a user: train, and hand in an update.
+    Train {
+        /// The round.
+        round: Round,
+        /// The positions to train, if they are public.
+        support: PublicSupport,
+    },
+    /// To the aggregator: the sum of a round; hand in the new model.
+    Opened {
+        /// The sum.
+        sum: WeightSum,
+        /// How much the updates overlap; not known any more after a restart.
+        overlap: Option<Overlap>,
+    },
+    /// A round is over.
+    Finished {
+        /// The round.
+        round: Round,
+        /// How it ended.
+        ending: Ending,
+        /// To a user: whether its update is in the sum.
+        included: bool,
+        /// To a user: the new model.
+        model: Option<Vec<u8>>,
+    },
+}
+
+/// What all parties have.
+#[derive(Debug)]
+struct Desk {
+    party: Party,
+    identity: IdentityKey,
+    roster: Roster,
+    log: Log,
+}
+
+impl Desk {
+    fn new(party: Party, identity: IdentityKey, roster: Roster, log: Log) -> Result<Self, Error> {
+        if *roster.identity(party)? != identity.identity() {
+            return Err(Error::Signature);
+        }
+        Ok(Self { party, identity, roster, log })
+    }
+
+    fn sign<M: Message>(&self, round: Round, message: M, body: Vec<u8>) -> Signed<M> {
+        Signed::sign(&self.identity, self.roster.task().id(), self.party, round, message, body)
+    }
+
+    /// A record: a tag, and messages each with its length.
+    fn append(&mut self, tag: u8, messages: &[&[u8]]) -> Action {
+        let mut out = Writer::new();
+        out.u8(tag);
+        for message in messages {
+            out.u64(message.len() as u64);
+            out.bytes(message);
+        }
+        Action::Append(self.log.append(&out.into_bytes()))
+    }
+}
+
+/// A record's tag and messages.
+fn read_record(payload: &[u8]) -> Result<(u8, Vec<&[u8]>), Error> {
+    let damaged = |_| Error::Storage { reason: "a record cannot be read" };
+    let mut input = Reader::new(payload);
+    let tag = input.u8().map_err(damaged)?;
+    let mut messages = Vec::new();
+    while !input.rest().is_empty() {
+        let length = usize::try_from(input.u64().map_err(damaged)?).unwrap_or(usize::MAX);
+        messages.push(input.take(length).map_err(damaged)?);
+    }
+    Ok((tag, messages))
+}
+
+/// A message that was stored: it was good then.
+fn stored<M: Message>(messages: &[&[u8]], at: usize, roster: &Roster) -> Result<Signed<M>, Error> {
+    let bytes = messages.get(at).ok_or(Error::Storage { reason: "a record lacks a message" })?;
+    Signed::decode(bytes, roster).map_err(|_| Error::Storage { reason: "a stored message does not hold" })
+}
+
+fn write_point(out: &mut Writer, point: Option<LogPoint>) {
+    out.u8(u8::from(point.is_some()));
+    let point = point.unwrap_or(LogPoint { seq: 0, head: Digest::ZERO });
+    out.u64(point.seq);
+    out.digest(&point.head);
+}
+
+fn read_point(input: &mut Reader<'_>) -> Result<Option<LogPoint>, Error> {
+    let known = input.u8()? == 1;
+    let point = LogPoint { seq: input.u64()?, head: input.digest()? };
+    Ok(known.then_some(point))
+}
+
+fn read_round(input: &mut Reader<'_>) -> Result<Round, Error> {
+    Round::new(input.u64()?).ok_or(Error::Storage { reason: "a checkpoint has no round" })
+}
+
+fn damaged(_: Error) -> Error {
+    Error::Storage { reason: "its checkpoint cannot be read" }
+}
+
+/// Checks the round of a message against the next one that may begin.
+fn check_next(round: Round, next: Round) -> Result<(), Error> {
+    crate::aggregator::check_round(round, next)
+}

@@ -1,0 +1,646 @@
+//! The aggregator: opens a round, collects, freezes, asks, publishes, closes.
+
+use std::collections::BTreeMap;
+
+use dphe_paillier::Threads;
+
+use super::{
+    Action, Desk, Notice, RETRY, Time, check_next, damaged, read_point, read_record, read_round, stored, write_point,
+};
+use crate::aggregator::{Aggregator, Collecting, Overlap};
+use crate::hash::Digest;
+use crate::log::{Log, LogPoint};
+use crate::message::codec::{Reader, Writer};
+use crate::message::{
+    Close, Decrypt, Ending, Freeze, FreezeAck, Message, Outcome, Participant, Publish, RoundOpen, RoundResult,
+    RoundTicket, Signed, Upload, UploadAck, kind, payload_hash, sum_hash, upload_hash,
+};
+use crate::permutation::UserAggregatorSeed;
+use crate::sealed::SealedUpdate;
+use crate::{AggregatorKeys, Error, IdentityKey, Party, PublicSupport, Roster, Round, UserId, WeightSum};
+
+/// What happens to an aggregator.
+#[derive(Debug)]
+pub enum AggregatorEvent {
+    /// Begin the next round.
+    Start {
+        /// The digest of the model everybody starts from.
+        model: Digest,
+        /// How long to collect, in milliseconds.
+        deadline: u64,
+        /// Random bytes.
+        nonce: [u8; 16],
+    },
+    /// A message came in.
+    Message(Vec<u8>),
+    /// A user asks how the round stands.
+    Poll(UserId),
+    /// The new model, made from the sum of the round.
+    NewModel(Vec<u8>),
+    /// Give the round up, after its ticket and before its sum is asked for.
+    Abort,
+    /// The time it asked for has come.
+    Tick,
+}
+
+/// The aggregator of a task, with its state.
+#[derive(Debug)]
+pub struct AggregatorParty {
+    desk: Desk,
+    aggregator: Aggregator,
+    threads: Threads,
+    /// The round at hand, or the next one.
+    round: Round,
+    state: State,
+    /// How the last round ended, for those who ask later.
+    last: Option<Ended>,
+    /// How far G's log is known.
+    seen: Option<LogPoint>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Opened(Signed<RoundOpen>),
+    Collecting(Box<Gathering>),
+    Frozen(InRound, Signed<Freeze>, Vec<u8>),
+    Requested(InRound, Signed<Freeze>, Signed<Decrypt>),
+    Received(InRound, Signed<Freeze>, Signed<RoundResult>),
+    /// Stored as ended; its checkpoint is still to be made.
+    Ended,
+}
+
+/// What is known of a round from its ticket on.
+#[derive(Debug)]
+struct InRound {
+    ticket: Signed<RoundTicket>,
+    overlap: Option<Overlap>,
+    uploads: BTreeMap<UserId, Digest>,
+}
+
+#[derive(Debug)]
+struct Gathering {
+    ticket: Signed<RoundTicket>,
+    collecting: Collecting,
+    uploads: BTreeMap<UserId, Digest>,
+    deadline: Time,
+}
+
+#[derive(Clone, Debug)]
+struct Ended {
+    publish: Option<Signed<Publish>>,
+    close: Signed<Close>,
+}
+
+const OPEN: u8 = 1;
+const TICKET: u8 = 2;
+const UPLOAD: u8 = 3;
+const FREEZE: u8 = 4;
+const DECRYPT: u8 = 5;
+const RESULT: u8 = 6;
+const END: u8 = 7;
+
+impl AggregatorParty {
+    /// An aggregator, from what its log holds (nothing, the first time), and what it has to do first.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the log is damaged or another party's, [`Error::Signature`] or [`Error::Key`] if identity or key are not the
+    /// roster's.
+    pub fn start(
+        keys: AggregatorKeys,
+        identity: IdentityKey,
+        roster: Roster,
+        log: &[u8],
+        threads: Threads,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
+        roster.check_key(&keys.encryption)?;
+        let recovered = Log::recover(Party::Aggregator, &roster, log)?;
+        let mut party = Self {
+            desk: Desk::new(Party::Aggregator, identity, roster, recovered.log)?,
+            aggregator: Aggregator::new(keys)?,
+            threads,
+            round: Round::FIRST,
+            state: State::Idle,
+            last: None,
+            seen: None,
+        };
+        if let Some(checkpoint) = recovered.checkpoint {
+            party.read_checkpoint(&checkpoint)?;
+        }
+        for record in &recovered.records {
+            party.replay(record, now)?;
+        }
+        let mut actions = Vec::new();
+        match &party.state {
+            State::Received(..) => party.announce(&mut actions)?,
+            State::Ended => party.finish(&mut actions),
+            _ => party.send_again(now, &mut actions),
+        }
+        Ok((party, actions))
+    }
+
+    /// The roster.
+    pub fn roster(&self) -> &Roster {
+        &self.desk.roster
+    }
+
+    /// The round at hand, or the next one.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Whether no round is under way.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// What an empty log of this party holds.
+    pub fn log_prefix(&self) -> &[u8] {
+        self.desk.log.prefix()
+    }
+
+    /// Takes one step.
+    ///
+    /// # Errors
+    /// What section 8 of docs/protocol.md lists; nothing has changed then.
+    pub fn step(&mut self, event: AggregatorEvent, now: Time) -> Result<Vec<Action>, Error> {
+        let roster = &self.desk.roster;
+        match event {
+            AggregatorEvent::Start { model, deadline, nonce } => self.open(model, deadline, nonce, now),
+            AggregatorEvent::Poll(user) => self.poll(user),
+            AggregatorEvent::NewModel(model) => self.publish(&model),
+            AggregatorEvent::Abort => self.abort(),
+            AggregatorEvent::Tick => self.tick(now),
+            AggregatorEvent::Message(bytes) => match kind(&bytes)? {
+                RoundTicket::KIND => self.ticket(Signed::decode(&bytes, roster)?, now),
+                Upload::KIND => self.upload(&Signed::decode(&bytes, roster)?, now),
+                FreezeAck::KIND => self.freeze_ack(&Signed::decode(&bytes, roster)?, now),
+                RoundResult::KIND => self.result(Signed::decode(&bytes, roster)?),
+                _ => Err(Error::Version),
+            },
+        }
+    }
+
+    fn open(&mut self, model: Digest, deadline: u64, nonce: [u8; 16], now: Time) -> Result<Vec<Action>, Error> {
+        if !self.is_idle() {
+            return Err(Error::Order { expected: "the round under way must end first" });
+        }
+        let task = self.desk.roster.task();
+        let open = RoundOpen {
+            model,
+            policy: task.policy_hash(),
+            roster: self.desk.roster.hash(),
+            support: PublicSupport::of(task, self.round).digest(),
+            deadline,
+            nonce,
+        };
+        let open = self.desk.sign(self.round, open, Vec::new());
+        let mut actions = vec![self.desk.append(OPEN, &[&open.to_bytes()])];
+        self.state = State::Opened(open);
+        self.send_again(now, &mut actions);
+        Ok(actions)
+    }
+
+    fn ticket(&mut self, ticket: Signed<RoundTicket>, now: Time) -> Result<Vec<Action>, Error> {
+        check_next(ticket.round(), self.round)?;
+        let State::Opened(open) = &self.state else {
+            return match self.state.ticket() {
+                Some(known) if known.hash() == ticket.hash() => Ok(Vec::new()),
+                Some(_) => Err(Error::Conflict { what: "ticket" }),
+                None => Err(Error::Order { expected: "a round must be opened first" }),
+            };
+        };
+        let (asked, given) = (open.message(), ticket.message());
+        let same = given.open == open.hash()
+            && given.model == asked.model
+            && given.policy == asked.policy
+            && given.roster == asked.roster
+            && given.support == asked.support
+            && given.deadline == asked.deadline;
+        if !same {
+            return Err(Error::Ticket);
+        }
+        LogPoint::follow(&mut self.seen, given.log)?;
+        let mut actions = vec![self.desk.append(TICKET, &[&ticket.to_bytes()])];
+        let users: Vec<UserId> = self.desk.roster.users().collect();
+        let message = ticket.to_bytes();
+        self.gather(ticket, now);
+        actions.extend(
+            users.into_iter().map(|user| Action::Send { to: Party::User(user), message: message.clone() }),
+        );
+        self.send_again(now, &mut actions);
+        Ok(actions)
+    }
+
+    fn gather(&mut self, ticket: Signed<RoundTicket>, now: Time) {
+        let deadline = now.after(ticket.message().deadline);
+        let collecting = self.aggregator.begin(self.round);
+        self.state =
+            State::Collecting(Box::new(Gathering { ticket, collecting, uploads: BTreeMap::new(), deadline }));
+    }
+
+    fn upload(&mut self, upload: &Signed<Upload>, now: Time) -> Result<Vec<Action>, Error> {
+        let Party::User(user) = upload.from() else { return Err(Error::Signature) };
+        check_next(upload.round(), self.round)?;
+        let message = upload.message();
+        let known = self.state.uploads().and_then(|uploads| uploads.get(&user));
+        if known == Some(&message.body_hash) && self.state.ticket().map(Signed::hash) == Some(message.ticket) {
+            return Ok(vec![self.ack(user, message.body_hash)]);
+        }
+        let round = self.round;
+        let gathering = match &mut self.state {
+            State::Idle | State::Opened(_) => return Err(Error::Order { expected: "the round has no ticket yet" }),
+            State::Collecting(gathering) => gathering,
+            _ => return Err(Error::Late { round }),
+        };
+        gathering.fold(upload, user, &self.desk.roster, self.threads)?;
+        let mut actions = vec![self.desk.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
+        if let State::Collecting(gathering) = &self.state
+            && gathering.uploads.len() == self.desk.roster.users().len().min(self.desk.roster.task().max_users())
+        {
+            self.freeze(now, &mut actions);
+        }
+        Ok(actions)
+    }
+
+    fn ack(&self, user: UserId, body_hash: Digest) -> Action {
+        let ack = self.desk.sign(self.round, UploadAck { body_hash }, Vec::new());
+        Action::Send { to: Party::User(user), message: ack.to_bytes() }
+    }
+
+    fn tick(&mut self, now: Time) -> Result<Vec<Action>, Error> {
+        let mut actions = Vec::new();
+        if let State::Collecting(gathering) = &self.state
+            && now >= gathering.deadline
+        {
+            if gathering.uploads.len() >= self.desk.roster.floor() {
+                self.freeze(now, &mut actions);
+            } else {
+                self.end(Ending::Aborted, None, &mut actions);
+            }
+            return Ok(actions);
+        }
+        self.send_again(now, &mut actions);
+        Ok(actions)
+    }
+
+    /// Fixes the set and the sum.
+    fn freeze(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let Some((round, freeze, body)) = self.take_sum() else { return };
+        actions.push(self.desk.append(FREEZE, &[&freeze.to_bytes()]));
+        self.state = State::Frozen(round, freeze, body);
+        self.send_again(now, actions);
+    }
+
+    /// Turns what was collected into a sum; below the floor nothing happens.
+    fn take_sum(&mut self) -> Option<(InRound, Signed<Freeze>, Vec<u8>)> {
+        let State::Collecting(gathering) = core::mem::replace(&mut self.state, State::Idle) else { return None };
+        let Gathering { ticket, collecting, uploads, deadline } = *gathering;
+        let overlap = Some(collecting.overlap());
+        match collecting.close(self.threads) {
+            Err(still) => {
+                let collecting = *still.collecting;
+                self.state = State::Collecting(Box::new(Gathering { ticket, collecting, uploads, deadline }));
+                None
+            }
+            Ok(sum) => {
+                let body = sum.to_body(self.desk.roster.task());
+                let freeze = Freeze {
+                    ticket: ticket.hash(),
+                    attempt: 1,
+                    mask: 0,
+                    sum_hash: sum_hash(&body),
+                    occupied: sum.occupied() as u32,
+                    users: uploads.iter().map(|(&user, &body_hash)| Participant { user, body_hash }).collect(),
+                };
+                let freeze = self.desk.sign(self.round, freeze, Vec::new());
+                Some((InRound { ticket, overlap, uploads }, freeze, body))
+            }
+        }
+    }
+
+    fn freeze_ack(&mut self, ack: &Signed<FreezeAck>, now: Time) -> Result<Vec<Action>, Error> {
+        check_next(ack.round(), self.round)?;
+        let freeze = match &self.state {
+            State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => freeze,
+            _ => return Err(Error::Order { expected: "nothing is frozen yet" }),
+        };
+        if ack.message().freeze != freeze.hash() || ack.message().attempt != freeze.message().attempt {
+            return Err(Error::Conflict { what: "freeze" });
+        }
+        LogPoint::check(self.seen, ack.message().log).or_else(|error| {
+            // one that was on its way for long is no step back
+            if matches!(self.state, State::Frozen(..)) { Err(error) } else { Ok(()) }
+        })?;
+        let State::Frozen(..) = self.state else { return Ok(Vec::new()) };
+        LogPoint::follow(&mut self.seen, ack.message().log)?;
+        let State::Frozen(round, freeze, body) = core::mem::replace(&mut self.state, State::Idle) else {
+            return Ok(Vec::new());
+        };
+        let request = Decrypt {
+            freeze: freeze.hash(),
+            occupied: freeze.message().occupied,
+            sum_hash: freeze.message().sum_hash,
+        };
+        let request = self.desk.sign(self.round, request, body);
+        let mut actions = vec![self.desk.append(DECRYPT, &[&request.to_bytes()])];
+        self.state = State::Requested(round, freeze, request);
+        self.send_again(now, &mut actions);
+        Ok(actions)
+    }
+
+    fn result(&mut self, result: Signed<RoundResult>) -> Result<Vec<Action>, Error> {
+        check_next(result.round(), self.round)?;
+        let (freeze, request) = match &self.state {
+            State::Requested(_, freeze, request) => (freeze, request),
+            State::Received(_, _, known) => {
+                return if known.hash() == result.hash() {
+                    Ok(Vec::new())
+                } else {
+                    Err(Error::Conflict { what: "result" })
+                };
+            }
+            _ => return Err(Error::Order { expected: "nothing has been asked yet" }),
+        };
+        let message = result.message();
+        if message.request != request.hash() {
+            return Err(Error::Conflict { what: "request" });
+        }
+        let (expected, found) = (freeze.message().users.len(), message.users as usize);
+        if expected != found {
+            return Err(Error::Count { what: "users", expected, found, user: None });
+        }
+        if message.payload_hash != payload_hash(result.body()) {
+            return Err(Error::Proof);
+        }
+        match message.outcome {
+            Outcome::Released => {
+                WeightSum::from_payload(self.desk.roster.task(), self.round, found, result.body())?;
+            }
+            Outcome::Failed if result.body().is_empty() => {}
+            Outcome::Failed => return Err(Error::Proof),
+        }
+        LogPoint::follow(&mut self.seen, message.log)?;
+        let State::Requested(round, freeze, _) = core::mem::replace(&mut self.state, State::Idle) else {
+            return Ok(Vec::new());
+        };
+        let mut actions = vec![self.desk.append(RESULT, &[&result.to_bytes()])];
+        self.state = State::Received(round, freeze, result);
+        self.announce(&mut actions)?;
+        Ok(actions)
+    }
+
+    /// Hands the sum on, or ends a round that failed.
+    fn announce(&mut self, actions: &mut Vec<Action>) -> Result<(), Error> {
+        let State::Received(round, _, result) = &self.state else { return Ok(()) };
+        match result.message().outcome {
+            Outcome::Failed => self.end(Ending::Failed, None, actions),
+            Outcome::Released => {
+                let users = result.message().users as usize;
+                let sum = WeightSum::from_payload(self.desk.roster.task(), self.round, users, result.body())?;
+                actions.push(Action::Notify(Notice::Opened { sum, overlap: round.overlap }));
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, model: &[u8]) -> Result<Vec<Action>, Error> {
+        let State::Received(_, freeze, result) = &self.state else {
+            return Err(Error::Order { expected: "there is no sum to make a model of" });
+        };
+        if model.len() > self.desk.roster.task().config().max_model_bytes as usize {
+            return Err(Error::Size { what: "the model" });
+        }
+        let publish = Publish {
+            result: result.clone(),
+            model: Digest::of_model(model),
+            model_bytes: model.len() as u32,
+            users: freeze.message().users.clone(),
+        };
+        let publish = self.desk.sign(self.round, publish, model.to_vec());
+        let mut actions = Vec::new();
+        self.end(Ending::Published, Some(publish), &mut actions);
+        Ok(actions)
+    }
+
+    fn abort(&mut self) -> Result<Vec<Action>, Error> {
+        let mut actions = Vec::new();
+        match self.state {
+            State::Collecting(_) | State::Frozen(..) => {
+                self.end(Ending::Aborted, None, &mut actions);
+                Ok(actions)
+            }
+            // the key generator may not have heard of it, and would be left behind
+            State::Opened(_) => Err(Error::Order { expected: "the ticket of the round must come first" }),
+            _ => Err(Error::Order { expected: "there is no round to give up" }),
+        }
+    }
+
+    fn end(&mut self, ending: Ending, publish: Option<Signed<Publish>>, actions: &mut Vec<Action>) {
+        let hash = publish.as_ref().map_or(Digest::ZERO, Signed::hash);
+        let close = self.desk.sign(self.round, Close { ending, publish: hash }, Vec::new());
+        let published = publish.as_ref().map(Signed::to_bytes);
+        let messages: Vec<&[u8]> = published.as_deref().into_iter().collect();
+        let close_bytes = close.to_bytes();
+        let messages = [&[&close_bytes[..]], &messages[..]].concat();
+        actions.push(self.desk.append(END, &messages));
+        self.last = Some(Ended { publish, close });
+        self.state = State::Ended;
+        self.finish(actions);
+    }
+
+    /// Tells everybody, and starts a fresh log.
+    fn finish(&mut self, actions: &mut Vec<Action>) {
+        let Some(ended) = self.last.clone() else { return };
+        let close = ended.close.to_bytes();
+        for user in self.desk.roster.users() {
+            let to = Party::User(user);
+            actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
+            actions.push(Action::Send { to, message: close.clone() });
+        }
+        actions.push(Action::Send { to: Party::KeyGenerator, message: close });
+        let round = self.round;
+        self.round = round.next();
+        self.state = State::Idle;
+        self.aggregator.advance(self.round);
+        let checkpoint = zeroize::Zeroizing::new(self.write_checkpoint());
+        actions.push(Action::Replace(self.desk.log.checkpoint(&checkpoint)));
+        let ending = ended.close.message().ending;
+        actions.push(Action::Notify(Notice::Finished { round, ending, included: false, model: None }));
+    }
+
+    /// What a user who asks may need: the ticket of the round, or how the last one ended.
+    fn poll(&self, user: UserId) -> Result<Vec<Action>, Error> {
+        if !self.desk.roster.contains(user) {
+            return Err(Error::UnknownUser(user));
+        }
+        let to = Party::User(user);
+        let mut actions = Vec::new();
+        if let Some(ended) = &self.last {
+            actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
+            actions.push(Action::Send { to, message: ended.close.to_bytes() });
+        }
+        if let State::Collecting(gathering) = &self.state {
+            actions.push(Action::Send { to, message: gathering.ticket.to_bytes() });
+        }
+        Ok(actions)
+    }
+
+    /// Sends again what the key generator has not answered.
+    fn send_again(&self, now: Time, actions: &mut Vec<Action>) {
+        let to = Party::KeyGenerator;
+        match &self.state {
+            State::Idle | State::Received(..) | State::Ended => return,
+            State::Opened(open) => {
+                // the close of the round before may have been lost
+                let last = self.last.iter().map(|ended| ended.close.to_bytes());
+                actions.extend(last.chain([open.to_bytes()]).map(|message| Action::Send { to, message }));
+            }
+            State::Collecting(gathering) => {
+                actions.push(Action::Wake(gathering.deadline));
+                return;
+            }
+            State::Frozen(_, freeze, _) => actions.push(Action::Send { to, message: freeze.to_bytes() }),
+            State::Requested(_, _, request) => actions.push(Action::Send { to, message: request.to_bytes() }),
+        }
+        actions.push(Action::Wake(now.after(RETRY)));
+    }
+
+    fn write_checkpoint(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.u64(self.round.get());
+        write_point(&mut out, self.seen);
+        let seeds = self.aggregator.seeds();
+        out.u32(seeds.len() as u32);
+        for (user, seed) in seeds {
+            let (round, key) = seed.to_parts();
+            out.u32(user.get());
+            out.u64(round.get());
+            out.bytes(key);
+        }
+        if let Some(ended) = &self.last {
+            let close = ended.close.to_bytes();
+            out.u32(close.len() as u32);
+            out.bytes(&close);
+            ended.publish.iter().for_each(|publish| out.bytes(&publish.to_bytes()));
+        }
+        out.into_bytes()
+    }
+
+    fn read_checkpoint(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let mut input = Reader::new(bytes);
+        self.round = read_round(&mut input).map_err(damaged)?;
+        self.seen = read_point(&mut input).map_err(damaged)?;
+        let count = input.u32().map_err(damaged)?;
+        for _ in 0..count {
+            let user = input.user().map_err(damaged)?;
+            let round = read_round(&mut input).map_err(damaged)?;
+            let key = input.array().map_err(damaged)?;
+            self.aggregator.resume(user, UserAggregatorSeed::from_parts(round, key));
+        }
+        if !input.rest().is_empty() {
+            let length = input.u32().map_err(damaged)? as usize;
+            let close = input.take(length).map_err(damaged)?;
+            let close = stored(&[close], 0, &self.desk.roster)?;
+            let publish = match input.rest() {
+                [] => None,
+                publish => Some(stored(&[publish], 0, &self.desk.roster)?),
+            };
+            self.last = Some(Ended { publish, close });
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, record: &[u8], now: Time) -> Result<(), Error> {
+        let (tag, messages) = read_record(record)?;
+        let roster = &self.desk.roster;
+        match (tag, core::mem::replace(&mut self.state, State::Idle)) {
+            (OPEN, State::Idle) => self.state = State::Opened(stored(&messages, 0, roster)?),
+            (TICKET, State::Opened(_)) => {
+                let ticket: Signed<RoundTicket> = stored(&messages, 0, roster)?;
+                LogPoint::follow(&mut self.seen, ticket.message().log)?;
+                self.gather(ticket, now);
+            }
+            (UPLOAD, State::Collecting(mut gathering)) => {
+                let upload: Signed<Upload> = stored(&messages, 0, roster)?;
+                let Party::User(user) = upload.from() else { return Err(Error::Signature) };
+                gathering.fold(&upload, user, roster, self.threads)?;
+                self.state = State::Collecting(gathering);
+            }
+            (FREEZE, State::Collecting(gathering)) => {
+                let freeze: Signed<Freeze> = stored(&messages, 0, roster)?;
+                self.state = State::Collecting(gathering);
+                let (round, again, body) = self
+                    .take_sum()
+                    .filter(|(_, again, _)| again.hash() == freeze.hash())
+                    .ok_or(Error::Storage { reason: "the stored uploads do not give the frozen sum" })?;
+                self.state = State::Frozen(round, again, body);
+            }
+            (DECRYPT, State::Frozen(round, freeze, _)) => {
+                self.state = State::Requested(round, freeze, stored(&messages, 0, roster)?);
+            }
+            (RESULT, State::Requested(round, freeze, _)) => {
+                let result: Signed<RoundResult> = stored(&messages, 0, roster)?;
+                LogPoint::follow(&mut self.seen, result.message().log)?;
+                self.state = State::Received(round, freeze, result);
+            }
+            (END, State::Opened(_) | State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
+                let close = stored(&messages, 0, roster)?;
+                let publish = if messages.len() > 1 { Some(stored(&messages, 1, roster)?) } else { None };
+                self.last = Some(Ended { publish, close });
+                self.state = State::Ended;
+            }
+            _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
+        }
+        Ok(())
+    }
+}
+
+impl Gathering {
+    fn fold(
+        &mut self,
+        upload: &Signed<Upload>,
+        user: UserId,
+        roster: &Roster,
+        threads: Threads,
+    ) -> Result<(), Error> {
+        let message = upload.message();
+        if message.ticket != self.ticket.hash() {
+            return Err(Error::Ticket);
+        }
+        if &message.key_id != roster.key_id() {
+            return Err(Error::KeyId { user });
+        }
+        if self.uploads.contains_key(&user) {
+            return Err(Error::Conflict { what: "upload of this user" });
+        }
+        let (task, round, body) = (roster.task(), upload.round(), upload.body());
+        SealedUpdate::check_size(task, round, user, message.count, body.len())?;
+        if upload_hash(body) != message.body_hash {
+            return Err(Error::Encoding { reason: "the body is not the one its header names" });
+        }
+        let update = SealedUpdate::from_body(task, round, user, message.count, body)?;
+        self.collecting.accept(update, threads)?;
+        self.uploads.insert(user, message.body_hash);
+        Ok(())
+    }
+}
+
+impl State {
+    fn ticket(&self) -> Option<&Signed<RoundTicket>> {
+        match self {
+            Self::Idle | Self::Opened(_) | Self::Ended => None,
+            Self::Collecting(gathering) => Some(&gathering.ticket),
+            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => Some(&round.ticket),
+        }
+    }
+
+    fn uploads(&self) -> Option<&BTreeMap<UserId, Digest>> {
+        match self {
+            Self::Idle | Self::Opened(_) | Self::Ended => None,
+            Self::Collecting(gathering) => Some(&gathering.uploads),
+            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => Some(&round.uploads),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The roster: the task, its parties and its key, signed by the key generator (docs/protocol.md, section 3).
+
+use std::collections::BTreeMap;
+
+use dphe_paillier::{EncryptionKey, KeyBits};
+
+use crate::hash::{Digest, hash};
+use crate::message::codec::{Reader, Writer};
+use crate::task::TaskConfig;
+use crate::{Error, Identity, IdentityKey, Party, TaskId, TaskParams, UserId};
+
+/// A roster whose signature holds. Pin its [`Roster::hash`]: the signature alone says only that it is consistent.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    task: TaskParams,
+    key_id: [u8; 32],
+    aggregator: Identity,
+    key_generator: Identity,
+    users: BTreeMap<UserId, Identity>,
+    hash: Digest,
+    bytes: Vec<u8>,
+}
+
+impl Roster {
+    /// A roster, signed by the key generator.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if the encryption key is not of the task's length and mode; [`Error::Size`] for more than 65,536 users.
+    pub fn new(
+        task: TaskParams,
+        epoch: u32,
+        key: &EncryptionKey,
+        aggregator: Identity,
+        key_generator: &IdentityKey,
+        users: BTreeMap<UserId, Identity>,
+    ) -> Result<Self, Error> {
+        task.check_key(key)?;
+        let count = u32::try_from(users.len()).unwrap_or(u32::MAX);
+        if count > TaskParams::MOST_USERS {
+            return Err(Error::Size { what: "the roster" });
+        }
+        let key_id = *key.id().as_bytes();
+        let mut out = Writer::new();
+        out.u8(1);
+        out.bytes(task.id().as_bytes());
+        out.u32(epoch);
+        task.write_policy(&mut out);
+        out.bytes(&key_id);
+        out.bytes(&aggregator.to_bytes());
+        out.bytes(&key_generator.identity().to_bytes());
+        out.u32(count);
+        for (user, identity) in &users {
+            out.u32(user.get());
+            out.bytes(&identity.to_bytes());
+        }
+        let mut bytes = out.into_bytes();
+        let hash = hash("dphe/v1/roster", &[&bytes]);
+        bytes.extend_from_slice(&key_generator.sign(&hash));
+        Ok(Self { task, key_id, aggregator, key_generator: key_generator.identity(), users, hash, bytes })
+    }
+
+    /// Reads a roster and checks its signature.
+    ///
+    /// # Errors
+    /// [`Error::Encoding`], [`Error::Version`], [`Error::Size`], [`Error::Task`], [`Error::Key`], [`Error::SetOrder`] or [`Error::Signature`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        Self::decode_of(bytes, |config| match config.profile {
+            #[cfg(feature = "hazmat")]
+            crate::Profile::Paper => dphe_paillier::hazmat::insecure_key_bits(config.key_bits),
+            _ => KeyBits::new(config.key_bits),
+        })
+    }
+
+    pub(crate) fn decode_of(
+        bytes: &[u8],
+        key_bits: impl Fn(&TaskConfig) -> Result<KeyBits, dphe_paillier::Error>,
+    ) -> Result<Self, Error> {
+        let mut input = Reader::new(bytes);
+        if input.u8()? != 1 {
+            return Err(Error::Version);
+        }
+        let id = TaskId::from_bytes(input.array()?);
+        let _epoch = input.u32()?;
+        let mut policy = Reader::new(input.take(TaskParams::POLICY_BYTES)?);
+        let task = TaskParams::read_policy(id, &mut policy, key_bits)?;
+        policy.finish()?;
+        let key_id = input.array()?;
+        let aggregator = Identity::from_bytes(&input.array()?)?;
+        let key_generator = Identity::from_bytes(&input.array()?)?;
+        let count = input.u32()?;
+        if count > TaskParams::MOST_USERS {
+            return Err(Error::Size { what: "the roster" });
+        }
+        let mut users = BTreeMap::new();
+        for _ in 0..count {
+            let (user, identity) = (input.user()?, Identity::from_bytes(&input.array()?)?);
+            if users.last_key_value().is_some_and(|(&last, _)| last >= user) {
+                return Err(Error::SetOrder);
+            }
+            users.insert(user, identity);
+        }
+        let hash = hash("dphe/v1/roster", &[&bytes[..bytes.len() - input.rest().len()]]);
+        key_generator.verify(&hash, &input.array()?)?;
+        input.finish()?;
+        Ok(Self { task, key_id, aggregator, key_generator, users, hash, bytes: bytes.to_vec() })
+    }
+
+    /// The task.
+    pub fn task(&self) -> &TaskParams {
+        &self.task
+    }
+
+    /// The hash to pin.
+    pub fn hash(&self) -> Digest {
+        self.hash
+    }
+
+    /// The encoded roster.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The users, ascending.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
+        self.users.keys().copied()
+    }
+
+    /// Whether this user is in it.
+    pub fn contains(&self, user: UserId) -> bool {
+        self.users.contains_key(&user)
+    }
+
+    /// The least number of users whose sum may be opened.
+    pub fn floor(&self) -> usize {
+        self.task.floor(self.users.len())
+    }
+
+    pub(crate) fn key_id(&self) -> &[u8; 32] {
+        &self.key_id
+    }
+
+    /// The identity of a party.
+    ///
+    /// # Errors
+    /// [`Error::UnknownUser`].
+    pub fn identity(&self, party: Party) -> Result<&Identity, Error> {
+        match party {
+            Party::Aggregator => Ok(&self.aggregator),
+            Party::KeyGenerator => Ok(&self.key_generator),
+            Party::User(user) => self.users.get(&user).ok_or(Error::UnknownUser(user)),
+        }
+    }
+
+    /// Checks that a key is the one the roster names.
+    pub(crate) fn check_key(&self, key: &EncryptionKey) -> Result<(), Error> {
+        self.task.check_key(key)?;
+        if key.id().as_bytes() == &self.key_id {
+            Ok(())
+        } else {
+            Err(Error::Key(dphe_paillier::Error::KeyMismatch))
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The derivations of `vectors/derivation.json`: what has no face outside the crate.
+
+use serde_json::Value;
+
+use crate::fixed::FixedPoint;
+use crate::hash::hash;
+use crate::permutation::{Permutation, UserSharedSeed};
+use crate::{ClipRule, Profile, Round, TaskConfig, TaskId};
+
+fn load() -> Value {
+    serde_json::from_str(include_str!("../../../vectors/derivation.json")).unwrap()
+}
+
+fn hex(value: &Value) -> Vec<u8> {
+    let text = value.as_str().unwrap();
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+fn array<const N: usize>(value: &Value) -> [u8; N] {
+    hex(value).try_into().unwrap()
+}
+
+fn number<T: TryFrom<i64>>(value: &Value) -> T {
+    T::try_from(value.as_i64().unwrap()).ok().unwrap()
+}
+
+fn list<'a>(all: &'a Value, name: &str) -> &'a Vec<Value> {
+    let list = all[name].as_array().unwrap();
+    assert!(!list.is_empty());
+    list
+}
+
+fn table(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(number).collect()
+}
+
+#[test]
+fn hashes_shuffles_and_ratchets() {
+    let all = load();
+    for entry in list(&all, "hash") {
+        let parts: Vec<Vec<u8>> = entry["parts"].as_array().unwrap().iter().map(hex).collect();
+        let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+        assert_eq!(hash(entry["domain"].as_str().unwrap(), &parts).as_bytes()[..], hex(&entry["digest"]));
+    }
+    for entry in list(&all, "shuffle") {
+        let shuffled = Permutation::shuffle(&array(&entry["key"]), number(&entry["positions"]));
+        assert_eq!(shuffled.table(), table(&entry["permutation"]));
+    }
+    let config = TaskConfig::new(Profile::Sparse, 1, 10, 3);
+    let task = crate::TaskParams::new(TaskId::from_bytes([0; 16]), config).unwrap();
+    for entry in list(&all, "ratchet") {
+        let mut seed = UserSharedSeed::from_parts(Round::FIRST, array(&entry["seed"]));
+        seed.advance(&task, Round::new(number(&entry["round"])).unwrap());
+        assert_eq!(seed.to_parts().1[..], hex(&entry["round_seed"]));
+    }
+}
+
+#[test]
+fn fixed_point() {
+    let all = load();
+    for entry in list(&all, "fixed_point") {
+        let rule = if entry["clip_rule"] == 1 { ClipRule::Clip } else { ClipRule::Refuse };
+        let fixed = FixedPoint::new(number(&entry["scale_bits"]), number(&entry["clip_exponent"]), rule);
+        let value = f64::from_bits(u64::from_str_radix(entry["bits"].as_str().unwrap(), 16).unwrap());
+        match (fixed.encode_all(&[value]), entry["encoded"].as_i64()) {
+            (Ok((encoded, _)), Some(expected)) => assert_eq!(encoded[0], expected, "{entry}"),
+            (Err(error), None) => assert_eq!(error.code(), entry["error"].as_str().unwrap()),
+            (found, _) => panic!("{entry}: {found:?}"),
+        }
+    }
+}

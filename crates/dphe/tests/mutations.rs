@@ -1,0 +1,453 @@
+//! Everything that reads bytes, fed with valid bytes that were tampered with: no panic, and nothing forged is believed.
+//!
+//! `DPHE_FUZZ_SECONDS` says how long for each (one second unless told), `DPHE_FUZZ_SEED` where the random numbers
+//! start. What is signed or chained is also signed and chained anew after it was tampered with: otherwise nothing behind the first
+//! check would ever be reached.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use chacha20::ChaCha20Rng;
+use dphe::log::Log;
+use dphe::message::{
+    Close, Decrypt, Freeze, FreezeAck, Message, Publish, RoundOpen, RoundResult, RoundTicket, Signed, Upload, UploadAck,
+};
+use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, UserEvent};
+use dphe::{Error, LocalUpdate, Party, Profile, Roster, Round, SealedUpdate, TaskConfig};
+use ed25519_dalek::{Signer as _, SigningKey};
+use rand_core::Rng as _;
+use sha2::{Digest as _, Sha256};
+use support::{MODEL, NOW, ONE, Parties, Transcript, below, config, rng, roles, transcript, update, user_id};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
+}
+
+/// Calls `run` with tampered bytes until the time is over, and with the untouched ones first.
+fn fuzz(name: &str, seeds: &[Vec<u8>], mut run: impl FnMut(&mut ChaCha20Rng, Vec<u8>)) {
+    let until = Instant::now() + Duration::from_secs(setting("DPHE_FUZZ_SECONDS", 1));
+    let mut rng = rng(setting("DPHE_FUZZ_SEED", 1));
+    seeds.iter().for_each(|seed| run(&mut rng, seed.clone()));
+    let mut executions = seeds.len();
+    while Instant::now() < until {
+        for _ in 0..16 {
+            let mut bytes = seeds[below(&mut rng, seeds.len())].clone();
+            let steps = 1 + below(&mut rng, 3);
+            (0..steps).for_each(|_| mutate(&mut bytes, seeds, &mut rng));
+            run(&mut rng, bytes);
+            executions += 1;
+        }
+    }
+    println!("{name}: {executions} executions");
+}
+
+fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut ChaCha20Rng) {
+    let length = bytes.len();
+    // often near the front, where lengths and counts are
+    let near = below(rng, 2) == 0;
+    let at = below(rng, if near { length.min(300) } else { length });
+    let count = 1 + below(rng, 64);
+    let end = (at + count).min(length);
+    match below(rng, 9) {
+        0 | 1 if length > 0 => bytes[at] ^= 1 << below(rng, 8),
+        2 if length > 0 => bytes[at] = rng.next_u32() as u8,
+        3 => bytes.truncate(at),
+        4 => bytes.extend((0..count).map(|_| if near { 0 } else { rng.next_u32() as u8 })),
+        5 => {
+            let other = &seeds[below(rng, seeds.len())];
+            let from = below(rng, other.len());
+            let piece = other[from..(from + count).min(other.len())].to_vec();
+            let keep = if near { end } else { at };
+            bytes.splice(at..keep, piece);
+        }
+        6 => drop(bytes.drain(at..end)),
+        7 => {
+            let width = [1, 2, 4, 8][below(rng, 4)];
+            let edges = [0, 1, 2, 0x7f, 0x80, 0xff, 1 << 15, 1 << 20, (1 << 31) - 1, 1 << 31, u64::MAX >> 1, u64::MAX];
+            let number = match below(rng, 14) {
+                12 => length as u64,
+                13 => length as u64 + 1,
+                i => edges[i],
+            };
+            if let Some(field) = bytes.get_mut(at..at + width) {
+                field.copy_from_slice(&number.to_be_bytes()[8 - width..]);
+            }
+        }
+        _ if length > 0 => {
+            let to = below(rng, length);
+            bytes.swap(at, to);
+        }
+        _ => {}
+    }
+}
+
+/// `H(domain, parts...)` of docs/protocol.md, section 2.
+fn hash(domain: &str, part: &[u8]) -> [u8; 32] {
+    let mut sha = Sha256::new();
+    for part in [domain.as_bytes(), part] {
+        sha.update((part.len() as u64).to_be_bytes());
+        sha.update(part);
+    }
+    sha.finalize().into()
+}
+
+fn signature(party: Party, domain: &str, bytes: &[u8]) -> [u8; 64] {
+    let seed = match party {
+        Party::Aggregator => 201,
+        Party::KeyGenerator => 202,
+        Party::User(user) => user.get() as u8,
+    };
+    SigningKey::from_bytes(&[seed; 32]).sign(&hash(domain, bytes)).to_bytes()
+}
+
+/// One valid round of three users, whole and in all its messages and logs.
+fn valid() -> &'static (Parties, Transcript) {
+    static VALID: OnceLock<(Parties, Transcript)> = OnceLock::new();
+    VALID.get_or_init(|| {
+        let parties = Parties::new(config(Profile::Sparse), 3);
+        let transcript = transcript(&parties, local);
+        (parties, transcript)
+    })
+}
+
+fn local(user: u32) -> LocalUpdate {
+    update(24, &[(user, 0.25), (20, 0.5)], &[1.0, -0.5])
+}
+
+#[test]
+fn rosters() {
+    let (parties, _) = valid();
+    let other = Parties::new(TaskConfig { dense: 7, ..config(Profile::Full) }, 5);
+    let seeds = [parties.roster.as_bytes().to_vec(), other.roster.as_bytes().to_vec()];
+    fuzz("roster", &seeds, |rng, mut bytes| {
+        let resign = below(rng, 2) == 0 && bytes.len() > 64;
+        if resign {
+            let end = bytes.len() - 64;
+            let signature = signature(Party::KeyGenerator, "dphe/v1/roster", &bytes[..end]);
+            bytes[end..].copy_from_slice(&signature);
+        }
+        let _ = Roster::decode(&bytes);
+        if let Ok(roster) = dphe::hazmat::decode_roster(&bytes) {
+            assert_eq!(roster.as_bytes(), bytes);
+            assert!(resign || seeds.contains(&bytes), "a forged roster was believed");
+            // whatever it says, it can be asked
+            let _ = (roster.floor(), roster.task().policy_hash());
+            if roster.task().dimension() < 1 << 16 {
+                let _ = dphe::max_body_bytes(roster.task(), Round::FIRST);
+            }
+        }
+    });
+}
+
+/// Bytes of the header of a message of this kind, in a round of three users.
+fn header_bytes(kind: u8) -> usize {
+    35 + match kind {
+        1 => 4 * 32 + 8 + 16,
+        2 => 5 * 32 + 8 + 40,
+        3 => 32 + 32 + 4 + 32,
+        4 => 32,
+        5 => 32 + 4 + 1 + 32 + 4 + 4 + 3 * 36,
+        6 => 32 + 4 + 40,
+        9 => 32 + 4 + 32,
+        10 => 32 + 1 + 4 + 32 + 40,
+        11 => header_bytes(10) + 64 + 32 + 4 + 4 + 3 * 36,
+        12 => 1 + 32,
+        _ => panic!("no such kind"),
+    }
+}
+
+fn messages<M: Message>() {
+    let (parties, transcript) = valid();
+    let roster = &parties.roster;
+    let (_, seeds): (Vec<Party>, Vec<Vec<u8>>) =
+        transcript.messages.iter().filter(|(_, message)| message[5] == M::KIND).cloned().unzip();
+    assert!(!seeds.is_empty());
+    let known: Vec<_> = seeds.iter().map(|seed| Signed::<M>::decode(seed, roster).unwrap().hash()).collect();
+    let header = header_bytes(M::KIND);
+    // messages of the other kinds are spliced in as well
+    let others = transcript.messages.iter().map(|(_, message)| message.clone());
+    let all: Vec<Vec<u8>> = seeds.iter().cloned().chain(others).collect();
+    let parts = seeds.len();
+    let domain = format!("dphe/v1/{}", M::NAME);
+    let mut resigned_and_valid = 0;
+    let mut run = |rng: &mut ChaCha20Rng, bytes: Vec<u8>| {
+        if let Ok(message) = Signed::<M>::decode(&bytes, roster) {
+            assert_eq!(message.to_bytes(), bytes);
+            assert!(known.contains(&message.hash()), "a forged {} was believed", M::NAME);
+            assert!(M::HAS_BODY || seeds.contains(&bytes));
+        }
+        // the same header, signed anew by whoever it says, or by somebody
+        if bytes.len() >= header {
+            let from = [Party::Aggregator, Party::KeyGenerator, Party::User(user_id(1)), Party::User(user_id(2))];
+            let from = match (bytes[26 + 4], below(rng, 8)) {
+                (role @ 1..=2, 1..) => from[usize::from(role) - 1],
+                (_, i) => from[i % 4],
+            };
+            let (head, rest) = bytes.split_at(header);
+            let body = rest.get(64..).unwrap_or(&[]);
+            let bytes = [head, &signature(from, &domain, head), body].concat();
+            if let Ok(message) = Signed::<M>::decode(&bytes, roster) {
+                assert_eq!(message.to_bytes(), bytes);
+                resigned_and_valid += 1;
+            }
+        }
+    };
+    fuzz(M::NAME, &all[..parts.max(1)], &mut run);
+    assert!(resigned_and_valid > 0);
+}
+
+macro_rules! message_tests {
+    ($($name:ident: $message:ty;)*) => {$(
+        #[test]
+        fn $name() {
+            messages::<$message>();
+        }
+    )*};
+}
+
+message_tests! {
+    round_opens: RoundOpen;
+    round_tickets: RoundTicket;
+    uploads: Upload;
+    upload_acks: UploadAck;
+    freezes: Freeze;
+    freeze_acks: FreezeAck;
+    decrypts: Decrypt;
+    results: RoundResult;
+    publishes: Publish;
+    closes: Close;
+}
+
+fn upload_bodies(name: &str, config: TaskConfig) {
+    let mut roles = roles(config, 3, 1);
+    let task = roles.key_generator.task().clone();
+    let support = dphe::PublicSupport::of(&task, Round::FIRST);
+    let local = |user: u32| match support.indices().next() {
+        None => local(user),
+        Some(index) => update(24, &[(index as u32, 0.5)], &[1.0, -0.5]),
+    };
+    let seal = |user: usize, rng: &mut ChaCha20Rng| {
+        roles.users[user].seal(Round::FIRST, &local(user as u32 + 1), rng, ONE).unwrap()
+    };
+    let mut seeds_rng = rng(9);
+    let sealed: Vec<_> = (0..3).map(|user| seal(user, &mut seeds_rng)).collect();
+    let count = sealed[0].ciphertexts(&task) as u32;
+    let seeds: Vec<Vec<u8>> = sealed.iter().map(SealedUpdate::to_body).collect();
+    let (mut refused, mut accepted) = (0, 0);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    fuzz(name, &seeds, |rng, bytes| {
+        let user = user_id(1 + below(rng, 3) as u32);
+        let count = if below(rng, 16) == 0 { rng.next_u32() >> below(rng, 32) } else { count };
+        let offered = SealedUpdate::from_body(&task, Round::FIRST, user, count, &bytes)
+            .and_then(|update| collecting.accept(update, ONE));
+        match offered {
+            Ok(()) => {
+                accepted += 1;
+                collecting = roles.aggregator.begin(Round::FIRST);
+            }
+            Err(error) => {
+                assert!(error.culprit().is_none_or(|culprit| culprit == user), "{error}");
+                assert_eq!(collecting.users().len(), 0);
+                refused += 1;
+            }
+        }
+    });
+    // all that was refused has left no trace
+    sealed.into_iter().for_each(|update| collecting.accept(update, ONE).unwrap());
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    assert_eq!(sum.dense(), [3 * ((1 << 16) - 1), -3 << 15]);
+    assert_eq!(sum.weights().iter().filter(|&&w| w == 3 << 15).count(), 1);
+    println!("{name}: {refused} refused, {accepted} taken");
+}
+
+#[test]
+fn upload_bodies_sparse() {
+    upload_bodies("upload body, sparse", config(Profile::Sparse));
+}
+
+#[test]
+fn upload_bodies_full() {
+    upload_bodies("upload body, full", config(Profile::Full));
+}
+
+#[test]
+fn upload_bodies_paper() {
+    upload_bodies("upload body, paper", config(Profile::Paper));
+}
+
+/// A message of the aggregator in round 1, signed.
+fn from_aggregator(kind: u8, name: &str, fields: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut header = [&b"DPHE"[..], &[1, kind], &[7; 16], &1u64.to_be_bytes(), &[1, 0, 0, 0, 0]].concat();
+    header.extend_from_slice(fields);
+    let signature = signature(Party::Aggregator, &format!("dphe/v1/{name}"), &header);
+    [&header[..], &signature, body].concat()
+}
+
+/// Requests to the key generator: tampered with on the way, and frozen and signed that way by the aggregator itself.
+#[test]
+fn decrypt_bodies() {
+    let (parties, transcript) = valid();
+    let request = transcript.of_kind(9);
+    let freeze = transcript.of_kind(5);
+    let snapshot = |kind: u8| transcript.before.iter().find(|(_, message)| message[5] == kind).unwrap().0.clone();
+    let (ticketed, frozen) = (snapshot(5), snapshot(9));
+    let header = header_bytes(9);
+    let (mut opened, mut failed) = (0, 0);
+    let mut honest = parties.start_key_generator(&frozen).unwrap();
+    fuzz("decrypt body", std::slice::from_ref(&request), |rng, bytes| {
+        // on the way: nothing but the request itself is committed to
+        if bytes != request {
+            let step = honest.step(KeyGeneratorEvent::Message(bytes.clone()), NOW, rng);
+            assert!(step.is_err(), "a forged request was taken");
+        }
+        // by an aggregator that means it
+        let Some(body) = bytes.get(header + 64..) else { return };
+        let sum_hash = hash("dphe/v1/sum", body);
+        let (occupied_at, users_at) = (35 + 32 + 4 + 1 + 32, 35 + 32 + 4 + 1 + 32 + 4);
+        let mut fields = freeze[35..header_bytes(5)].to_vec();
+        fields[37..69].copy_from_slice(&sum_hash);
+        let positions = body.iter().take(2).map(|byte| byte.count_ones()).sum::<u32>();
+        let occupied = if below(rng, 4) == 0 { rng.next_u32() >> below(rng, 32) } else { positions };
+        fields[occupied_at - 35..users_at - 35].copy_from_slice(&occupied.to_be_bytes());
+        let frozen = from_aggregator(5, "freeze", &fields, &[]);
+        let mut party = parties.start_key_generator(&ticketed).unwrap();
+        party.step(KeyGeneratorEvent::Message(frozen.clone()), NOW, rng).unwrap();
+        let freeze_hash = hash("dphe/v1/freeze", &frozen[..header_bytes(5)]);
+        let fields = [&freeze_hash[..], &occupied.to_be_bytes(), &sum_hash].concat();
+        let message = from_aggregator(9, "decrypt", &fields, body);
+        if party.step(KeyGeneratorEvent::Message(message.clone()), NOW, rng).is_ok() {
+            let actions = party.step(KeyGeneratorEvent::Tick, NOW, rng).unwrap();
+            let [Action::Append(_), Action::Send { message: result, .. }] = &actions[..] else { panic!("{actions:?}") };
+            let result = Signed::<RoundResult>::decode(result, &parties.roster).unwrap();
+            match result.message().outcome {
+                dphe::message::Outcome::Released => opened += 1,
+                dphe::message::Outcome::Failed => {
+                    assert!(result.body().is_empty());
+                    failed += 1;
+                }
+            }
+            // and once only
+            let again = party.step(KeyGeneratorEvent::Message(request.clone()), NOW, rng);
+            assert!(message == request || again == Err(Error::Committed) || again == Ok(vec![]), "opened twice");
+        }
+    });
+    // it is where it was
+    honest.step(KeyGeneratorEvent::Message(request), NOW, &mut rng(1)).unwrap();
+    println!("decrypt body: {opened} opened, {failed} failed");
+}
+
+/// All messages, tampered with, to parties in all their states.
+#[test]
+fn steps_of_parties() {
+    let (parties, transcript) = valid();
+    let seeds: Vec<Vec<u8>> = transcript.messages.iter().map(|(_, message)| message.clone()).collect();
+    let logs = |party: Party| {
+        let mut logs = transcript.logs[&party].clone();
+        logs.push(Vec::new());
+        logs
+    };
+    let (of_g, of_a) = (logs(Party::KeyGenerator), logs(Party::Aggregator));
+    let of_u = logs(Party::User(user_id(2)));
+    let mut g: Vec<_> = of_g.iter().map(|log| parties.start_key_generator(log).unwrap()).collect();
+    let mut a: Vec<_> = of_a.iter().map(|log| parties.start_aggregator(log).unwrap()).collect();
+    let mut u: Vec<_> = of_u.iter().map(|log| parties.start_user(2, log).unwrap()).collect();
+    fuzz("party step", &seeds, |rng, bytes| {
+        let i = below(rng, g.len());
+        if g[i].step(KeyGeneratorEvent::Message(bytes.clone()), NOW, rng).is_ok() {
+            g[i] = parties.start_key_generator(&of_g[i]).unwrap();
+        }
+        let i = below(rng, a.len());
+        if a[i].step(AggregatorEvent::Message(bytes.clone()), NOW).is_ok() {
+            a[i] = parties.start_aggregator(&of_a[i]).unwrap();
+        }
+        let i = below(rng, u.len());
+        let event = if below(rng, 4) == 0 {
+            UserEvent::Begin { ticket: bytes, model: MODEL.to_vec() }
+        } else {
+            UserEvent::Message(bytes)
+        };
+        if u[i].step(event, NOW, rng).is_ok() {
+            u[i] = parties.start_user(2, &of_u[i]).unwrap();
+        }
+    });
+}
+
+const PARTIES: [fn() -> Party; 3] =
+    [|| Party::Aggregator, || Party::KeyGenerator, || Party::User(user_id(2))];
+
+#[test]
+fn logs() {
+    let (parties, transcript) = valid();
+    for party in PARTIES.map(|party| party()) {
+        let seeds = &transcript.logs[&party];
+        let read = |bytes: &[u8]| Log::recover(party, &parties.roster, bytes);
+        let whole: Vec<_> = seeds.iter().map(|log| read(log).unwrap()).collect();
+        let mut torn = 0;
+        fuzz(&format!("log of {party:?}"), seeds, |_, bytes| {
+            let Ok(log) = read(&bytes) else { return };
+            assert!(log.valid <= bytes.len());
+            // what is believed is the beginning of what was written
+            let nothing = log.checkpoint.is_none() && log.records.is_empty();
+            assert!(
+                nothing
+                    || whole.iter().any(|w| w.checkpoint == log.checkpoint && w.records.starts_with(&log.records)),
+                "a forged log was believed"
+            );
+            torn += usize::from(log.valid < bytes.len());
+            // cut off there, it reads the same and has no torn tail
+            let again = read(&bytes[..log.valid]).unwrap();
+            assert_eq!((again.valid, again.records, again.log.point()), (log.valid, log.records, log.log.point()));
+        });
+        println!("log of {party:?}: {torn} torn tails");
+    }
+}
+
+/// Starts a party from a log.
+fn start(parties: &Parties, party: Party, log: &[u8]) -> Result<(), Error> {
+    match party {
+        Party::Aggregator => parties.start_aggregator(log).map(drop),
+        Party::KeyGenerator => parties.start_key_generator(log).map(drop),
+        Party::User(user) => parties.start_user(user.get(), log).map(drop),
+    }
+}
+
+/// States and records that were tampered with and chained anew: the party starts, or refuses to.
+#[test]
+fn checkpoints() {
+    let (parties, transcript) = valid();
+    for party in PARTIES.map(|party| party()) {
+        let recovered = transcript.logs[&party].iter().map(|log| Log::recover(party, &parties.roster, log).unwrap());
+        let mut states: Vec<Vec<u8>> = recovered.filter_map(|log| log.checkpoint).collect();
+        states.dedup();
+        fuzz(&format!("checkpoint of {party:?}"), &states, |_, state| {
+            let log = Log::new(party, &parties.roster).checkpoint(&state);
+            match start(parties, party, &log) {
+                Ok(()) | Err(Error::Storage { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn records() {
+    let (parties, transcript) = valid();
+    for party in PARTIES.map(|party| party()) {
+        // the fullest log, before the round ended
+        let logs = transcript.logs[&party].iter().map(|log| Log::recover(party, &parties.roster, log).unwrap());
+        let full = logs.max_by_key(|log| log.records.len()).unwrap().records;
+        fuzz(&format!("records of {party:?}"), &full, |rng, record| {
+            let mut log = Log::new(party, &parties.roster);
+            let mut bytes = log.prefix().to_vec();
+            let at = below(rng, full.len());
+            for (i, good) in full.iter().enumerate() {
+                bytes.extend(log.append(if i == at { &record } else { good }));
+            }
+            // a refusal is all there may be
+            let _ = start(parties, party, &bytes);
+        });
+    }
+}

@@ -1,0 +1,791 @@
+//! What the roles refuse: each bad input with its error and its culprit, and the round goes on as if nothing had been.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use dphe::{
+    Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, Profile, PublicSupport, Round, SealedUpdate,
+    SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
+};
+use support::{ONE, Roles, config, key, rng, roles, roles_of, round, task, update, user_id};
+
+/// Bytes of a ciphertext under the 256-bit key, and of its halves c1 and c0.
+const WIDTH: usize = 64;
+const HALF: usize = 32;
+
+/// The update of user `n` in these tests: one weight of its own, one that all share.
+fn seal(user: &User, round: Round, rng: &mut chacha20::ChaCha20Rng) -> SealedUpdate {
+    let n = user.id().get();
+    user.seal(round, &update(24, &[(n, 0.25), (20, 0.5)], &[1.0, -0.5]), rng, ONE).unwrap()
+}
+
+/// The sum of the first three users' updates.
+fn expect_sum(sum: &WeightSum) {
+    let mut expected = [0; 24];
+    expected[1..=3].fill(1 << 14);
+    expected[20] = 3 << 15;
+    assert_eq!(sum.weights(), expected);
+    assert_eq!(sum.dense(), [3 * ((1 << 16) - 1), -3 << 15]);
+    assert_eq!(sum.users(), 3);
+}
+
+/// Accepts the first three users' updates and opens the sum.
+fn finish(roles: &mut Roles, mut collecting: Collecting) {
+    for user in &roles.users[..3] {
+        collecting.accept(seal(user, collecting.round(), &mut roles.rng), ONE).unwrap();
+    }
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    expect_sum(&sum);
+}
+
+#[test]
+fn weights_that_cannot_be_sealed() {
+    let mut roles = roles(config(Profile::Sparse), 3, 1);
+    let outside = "outside the task's range: clip it, or raise the clip exponent of the task";
+    let not_finite = "not a finite number";
+    let above = 1.0f64.next_up();
+    for (w, reason) in [
+        (f64::NAN, not_finite),
+        (-f64::NAN, not_finite),
+        (f64::INFINITY, not_finite),
+        (f64::NEG_INFINITY, not_finite),
+        (above, outside),
+        (-above, outside),
+        (f64::MAX, outside),
+    ] {
+        let (user, rng) = (&roles.users[0], &mut roles.rng);
+        // the weight is named, not its place among the non-zeros
+        let error = user.seal(Round::FIRST, &update(24, &[(2, 0.5), (17, w)], &[0.0; 2]), rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Value { index: 17, reason });
+        assert_eq!((error.code(), error.culprit()), ("value", None));
+        let error = user.seal(Round::FIRST, &update(24, &[], &[0.0, w]), rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Value { index: 1, reason });
+        // what is not zero is not lost on the way to a sparse vector either
+        let mut dense = [0.0; 24];
+        dense[9] = w;
+        let update = dphe::LocalUpdate::new(SparseVector::from_dense(&dense).unwrap()).with_dense(vec![0.0; 2]);
+        assert_eq!(user.seal(Round::FIRST, &update, rng, ONE).unwrap_err(), Error::Value { index: 9, reason });
+    }
+    let collecting = roles.aggregator.begin(Round::FIRST);
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn zeros_of_all_kinds_occupy_nothing() {
+    let config = TaskConfig { capacity: 1, shards: 1, ..config(Profile::Sparse) };
+    let mut roles = roles(config, 3, 2);
+    let step = 2f64.powi(-16);
+    let zeros = [0.0, -0.0, f64::MIN_POSITIVE, -f64::from_bits(1), step / 2.0, -step / 2.0];
+    let weights: Vec<(u32, f64)> = (0..).step_by(2).zip(zeros).collect();
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        // capacity for one position, and that one is taken by a true weight
+        let with_weight = [&weights[..], &[(23, -1.0)]].concat();
+        let update = update(24, &with_weight, &[-0.0, f64::MIN_POSITIVE / 2.0]);
+        collecting.accept(user.seal(Round::FIRST, &update, &mut roles.rng, ONE).unwrap(), ONE).unwrap();
+    }
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let mut expected = [0; 24];
+    expected[23] = -3 * ((1 << 16) - 1);
+    assert_eq!(sum.weights(), expected);
+    assert_eq!(sum.dense(), [0, 0]);
+}
+
+#[test]
+fn clipping_counts_what_it_clips() {
+    let config = TaskConfig { clip_rule: ClipRule::Clip, clip_exponent: -1, ..config(Profile::Sparse) };
+    let mut roles = roles(config, 3, 3);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        // exactly at the ends is not outside
+        let weights = [(0, 0.5), (1, -0.5), (2, 0.5f64.next_up()), (3, -1e300), (4, 0.1)];
+        let sealed =
+            user.seal(Round::FIRST, &update(24, &weights, &[7.0, 0.0]), &mut roles.rng, ONE).unwrap();
+        assert_eq!(sealed.clipped(), 3);
+        let nan = update(24, &[(0, f64::NAN)], &[0.0; 2]);
+        assert_eq!(user.seal(Round::FIRST, &nan, &mut roles.rng, ONE).unwrap_err().code(), "value");
+        collecting.accept(sealed, ONE).unwrap();
+    }
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let most = 3 * ((1 << 15) - 1);
+    assert_eq!(sum.weights()[..4], [most, -most, most, -most]);
+    assert_eq!(sum.dense(), [most, 0]);
+}
+
+#[test]
+fn too_many_positions() {
+    for (profile, capacity, shards) in [(Profile::Sparse, 3, 2), (Profile::Paper, 2, 3), (Profile::Sparse, 6, 1)] {
+        let config = TaskConfig { capacity, shards, ..config(profile) };
+        let block = config.block;
+        let mut roles = roles(config, 3, 4);
+        let full: Vec<(u32, f64)> = (0..6).map(|p| (p * block, 0.5)).collect();
+        let over: Vec<(u32, f64)> = (0..7).map(|p| (p * block, 0.5)).collect();
+        let (user, rng) = (&roles.users[0], &mut roles.rng);
+        let error = user.seal(Round::FIRST, &update(24, &over, &[0.0; 2]), rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Capacity { occupied: 7, capacity: 6 });
+        assert_eq!(error.code(), "capacity");
+        // as much as fits does fit
+        user.seal(Round::FIRST, &update(24, &full, &[0.0; 2]), rng, ONE).unwrap();
+        let collecting = roles.aggregator.begin(Round::FIRST);
+        finish(&mut roles, collecting);
+    }
+}
+
+#[test]
+fn wrong_lengths() {
+    let mut roles = roles(config(Profile::Sparse), 3, 5);
+    for (dimension, dense) in [(23, 2), (25, 2), (0, 2), (24, 1), (24, 3), (24, 0)] {
+        let error = roles.users[0]
+            .seal(Round::FIRST, &update(dimension, &[], &vec![0.0; dense]), &mut roles.rng, ONE)
+            .unwrap_err();
+        let expected = if dimension == 24 {
+            Error::Dimension { what: "dense values", expected: 2, found: dense }
+        } else {
+            Error::Dimension { what: "weights", expected: 24, found: dimension }
+        };
+        assert_eq!(error, expected);
+        assert_eq!(error.code(), "dimension");
+    }
+    // vectors that are none
+    assert_eq!(SparseVector::new(5, vec![1, 2], vec![0.5]).unwrap_err().code(), "dimension");
+    assert_eq!(SparseVector::new(5, vec![1, 5], vec![0.5; 2]).unwrap_err().code(), "dimension");
+    for indices in [vec![1, 1], vec![2, 1]] {
+        assert_eq!(SparseVector::new(5, indices, vec![0.5; 2]).unwrap_err().code(), "value");
+    }
+    let collecting = roles.aggregator.begin(Round::FIRST);
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn weights_outside_a_public_support() {
+    let mut roles = roles(config(Profile::Full), 3, 6);
+    for number in 1..=6 {
+        let round = round(number);
+        let support = PublicSupport::of(roles.key_generator.task(), round);
+        let inside: Vec<usize> = support.indices().collect();
+        let mut collecting = roles.aggregator.begin(round);
+        for user in &roles.users {
+            for index in (0..24).filter(|index| !inside.contains(index)) {
+                // with all others there, before and after
+                let mut weights: Vec<(u32, f64)> = inside.iter().map(|&i| (i as u32, 0.5)).collect();
+                weights.push((index as u32, 0.5));
+                weights.sort_unstable_by_key(|&(i, _)| i);
+                let error = user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
+                assert_eq!(error, Error::Support { index, round });
+                assert_eq!(error.code(), "support");
+                // a zero there says nothing
+                user.seal(round, &update(24, &[(index as u32, -0.0)], &[0.0; 2]), &mut roles.rng, ONE).unwrap();
+            }
+            let weights: Vec<(u32, f64)> = inside.iter().map(|&i| (i as u32, 0.5)).collect();
+            let sealed = user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap();
+            collecting.accept(sealed, ONE).unwrap();
+        }
+        let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+        assert_eq!(sum.weights(), vec![3 << 15; inside.len()]);
+    }
+}
+
+#[test]
+fn users_who_may_not_or_not_again() {
+    let mut roles = roles(TaskConfig { max_users: 3, ..config(Profile::Sparse) }, 3, 7);
+    // enrolled after the aggregator got its keys
+    let late = User::new(roles.key_generator.enroll(user_id(4), &mut roles.rng)).unwrap();
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let error = collecting.accept(seal(&late, Round::FIRST, &mut roles.rng), ONE).unwrap_err();
+    assert_eq!(error, Error::UnknownUser(user_id(4)));
+    assert_eq!((error.code(), error.culprit()), ("unknown_user", Some(user_id(4))));
+
+    for user in &roles.users {
+        let first = seal(user, Round::FIRST, &mut roles.rng);
+        let body = first.to_body();
+        let count = first.ciphertexts(user.task()) as u32;
+        collecting.accept(first, ONE).unwrap();
+        // another update, and the same again
+        let other = seal(user, Round::FIRST, &mut roles.rng);
+        let same = SealedUpdate::from_body(user.task(), Round::FIRST, user.id(), count, &body).unwrap();
+        for again in [other, same] {
+            let error = collecting.accept(again, ONE).unwrap_err();
+            assert_eq!(error, Error::Conflict { what: "update of this user" });
+        }
+    }
+    assert_eq!(collecting.users().collect::<Vec<_>>(), [1, 2, 3].map(user_id));
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    expect_sum(&sum);
+}
+
+#[test]
+fn more_users_than_the_slots_hold() {
+    let mut roles = roles(TaskConfig { max_users: 3, ..config(Profile::Sparse) }, 4, 8);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let mut other = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users[..3] {
+        collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
+    }
+    let fourth = seal(&roles.users[3], Round::FIRST, &mut roles.rng);
+    let full = Error::Size { what: "the number of users" };
+    assert_eq!(collecting.accept(fourth, ONE).unwrap_err(), full);
+    other.accept(seal(&roles.users[3], Round::FIRST, &mut roles.rng), ONE).unwrap();
+    assert_eq!(collecting.merge(other, ONE).unwrap_err(), full);
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    expect_sum(&sum);
+}
+
+#[test]
+fn updates_and_replicas_of_another_round() {
+    let mut roles = roles(config(Profile::Sparse), 3, 9);
+    let current = round(2);
+    let mut collecting = roles.aggregator.begin(current);
+    for number in [1, 3, 1 << 20] {
+        let user = &roles.users[0];
+        let error = collecting.accept(seal(user, round(number), &mut roles.rng), ONE).unwrap_err();
+        let other = collecting.merge(roles.aggregator.begin(round(number)), ONE).unwrap_err();
+        let round = round(number);
+        let expected =
+            if number == 1 { Error::Stale { round, current } } else { Error::Future { round, current } };
+        assert_eq!((&error, &other), (&expected, &expected));
+    }
+    // no honest round is that far ahead
+    for number in [(1 << 20) + 2, u64::MAX] {
+        let error = roles.users[0].seal(round(number), &update(24, &[], &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Future { round: round(number), current: Round::FIRST });
+    }
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn permutations_that_are_forgotten() {
+    for profile in [Profile::Sparse, Profile::Paper] {
+        let mut roles = roles(config(profile), 3, 10);
+        roles.users.iter_mut().for_each(|user| user.advance(round(5)));
+        let stale = Error::Stale { round: round(4), current: round(5) };
+        let sealed = roles.users[0].seal(round(4), &update(24, &[], &[0.0; 2]), &mut roles.rng, ONE);
+        if profile == Profile::Paper {
+            // they are kept: that is what is wrong with it
+            sealed.unwrap();
+        } else {
+            assert_eq!(sealed.unwrap_err(), stale);
+        }
+        // the aggregator's too
+        let mut fresh = support::roles(config(profile), 3, 10);
+        let early = seal(&fresh.users[0], round(4), &mut fresh.rng);
+        roles.aggregator.advance(round(5));
+        let accepted = roles.aggregator.begin(round(4)).accept(early, ONE);
+        if profile == Profile::Sparse {
+            assert_eq!(accepted.unwrap_err(), stale);
+        }
+        // going back is no way out, and the rounds to come are there
+        roles.users.iter_mut().for_each(|user| user.advance(round(2)));
+        let collecting = roles.aggregator.begin(round(7));
+        finish(&mut roles, collecting);
+    }
+}
+
+#[test]
+fn fewer_users_than_the_floor() {
+    for (min_users, min_percent, floor) in [(3, 0, 3), (4, 0, 4), (3, 100, 5), (3, 61, 4)] {
+        let mut roles = roles(TaskConfig { min_users, min_percent, ..config(Profile::Sparse) }, 5, 11);
+        let mut collecting = roles.aggregator.begin(Round::FIRST);
+        for n in 0..floor {
+            let still = collecting.close(ONE).unwrap_err();
+            assert_eq!(still.error, Error::SetSmall { users: n, floor });
+            assert_eq!(Error::from(still).code(), "set_small");
+            // start again with as many, and take the round back this time
+            collecting = roles.aggregator.begin(Round::FIRST);
+            for user in &roles.users[..=n] {
+                collecting = match collecting.close(ONE) {
+                    Err(still) => *still.collecting,
+                    Ok(_) => panic!("closed with too few"),
+                };
+                collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
+            }
+        }
+        let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+        assert_eq!(sum.users(), floor);
+        assert_eq!(sum.weights()[20], (floor as i64) << 15);
+    }
+}
+
+#[test]
+fn a_round_is_opened_once() {
+    for profile in [Profile::Sparse, Profile::Full, Profile::Paper] {
+        let config = TaskConfig { capacity: if profile == Profile::Full { 12 } else { 4 }, ..config(profile) };
+        let mut roles = roles(config, 3, 12);
+        let bodies: Vec<_> = roles.users.iter().map(|user| seal(user, round(2), &mut roles.rng).to_body()).collect();
+        let replay = |aggregator: &Aggregator| {
+            let mut collecting = aggregator.begin(round(2));
+            for (user, body) in roles.users.iter().zip(&bodies) {
+                let count = seal(user, round(2), &mut rng(1)).ciphertexts(user.task()) as u32;
+                let update = SealedUpdate::from_body(user.task(), round(2), user.id(), count, body).unwrap();
+                collecting.accept(update, ONE).unwrap();
+            }
+            collecting.close(ONE).unwrap()
+        };
+        let (first, second) = (replay(&roles.aggregator), replay(&roles.aggregator));
+        let task = roles.key_generator.task();
+        assert_eq!(first.to_body(task), second.to_body(task));
+        expect_sum(&roles.key_generator.open(first, &mut roles.rng, ONE).unwrap());
+        let error = roles.key_generator.open(second, &mut roles.rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Committed);
+        // nor is one of a round before it
+        let mut collecting = roles.aggregator.begin(Round::FIRST);
+        for user in &roles.users {
+            collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
+        }
+        let error = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
+        assert_eq!(error, Error::Committed);
+        let collecting = roles.aggregator.begin(round(3));
+        finish(&mut roles, collecting);
+    }
+}
+
+/// A sum that does not decode is an answer too: a second try with other ciphertexts would make the key generator an oracle.
+#[test]
+fn a_round_that_failed_is_not_tried_again() {
+    let mut roles = roles(config(Profile::Sparse), 3, 13);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let mut next = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        let sealed = seal(user, Round::FIRST, &mut roles.rng);
+        let (count, mut body) = (sealed.ciphertexts(user.task()) as u32, sealed.to_body());
+        // another c1: the same noise, a plaintext that fills the whole range
+        let last = body.len() - WIDTH;
+        body[last..last + HALF].fill(0x35);
+        let bad = SealedUpdate::from_body(user.task(), Round::FIRST, user.id(), count, &body).unwrap();
+        collecting.accept(bad, ONE).unwrap();
+        next.accept(sealed, ONE).unwrap();
+    }
+    let (bad, good) = (collecting.close(ONE).unwrap(), next.close(ONE).unwrap());
+    assert_eq!(roles.key_generator.open(bad, &mut roles.rng, ONE).unwrap_err(), Error::RoundFailed);
+    assert_eq!(roles.key_generator.open(good, &mut roles.rng, ONE).unwrap_err(), Error::Committed);
+    let collecting = roles.aggregator.begin(round(2));
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn sums_of_users_the_key_generator_does_not_know() {
+    let mut roles = roles(config(Profile::Sparse), 3, 14);
+    let mut more = support::roles(config(Profile::Sparse), 4, 14);
+    let mut collecting = more.aggregator.begin(Round::FIRST);
+    for user in &more.users[1..] {
+        collecting.accept(seal(user, Round::FIRST, &mut more.rng), ONE).unwrap();
+    }
+    let error = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
+    assert_eq!(error, Error::SetUnknown(user_id(4)));
+    let collecting = roles.aggregator.begin(Round::FIRST);
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn a_round_beyond_all_rounds() {
+    for profile in [Profile::Sparse, Profile::Full] {
+        let config = TaskConfig { capacity: 12, shards: 1, ..config(profile) };
+        let mut roles = roles(config, 3, 15);
+        let far = round(u64::MAX);
+        let mut collecting = roles.aggregator.begin(far);
+        for user in &roles.users {
+            match user.seal(far, &update(24, &[], &[0.0; 2]), &mut roles.rng, ONE) {
+                Ok(sealed) => collecting.accept(sealed, ONE).unwrap(),
+                Err(error) => assert_eq!(error, Error::Future { round: far, current: Round::FIRST }),
+            }
+        }
+        if let Ok(sum) = collecting.close(ONE) {
+            let error = roles.key_generator.open(sum, &mut roles.rng, ONE).unwrap_err();
+            assert_eq!(error, Error::Future { round: far, current: Round::FIRST });
+        }
+        let collecting = roles.aggregator.begin(Round::FIRST);
+        finish(&mut roles, collecting);
+    }
+}
+
+#[test]
+fn keys_updates_and_sums_of_another_task() {
+    let mut roles = roles(config(Profile::Sparse), 3, 16);
+    // a key of another length, another mode
+    let wrong = Error::Key(dphe_paillier::Error::KeyMismatch);
+    for (bits, mode) in [(512, NoiseMode::Fast), (256, NoiseMode::Secure)] {
+        let other = KeyGenerator::with_key(task(config(Profile::Sparse)), key(bits, mode), &mut rng(1));
+        assert_eq!(other.unwrap_err(), wrong);
+    }
+    let same_shape = dphe::hazmat::task_params(TaskId::from_bytes([8; 16]), config(Profile::Sparse)).unwrap();
+    let others = [
+        same_shape,
+        task(TaskConfig { dimension: 2400, ..config(Profile::Sparse) }),
+        task(TaskConfig { dimension: 8, capacity: 2, ..config(Profile::Sparse) }),
+        task(TaskConfig { dense: 30, ..config(Profile::Sparse) }),
+        task(TaskConfig { shards: 1, ..config(Profile::Sparse) }),
+        task(config(Profile::Full)),
+        task(config(Profile::Paper)),
+        task(TaskConfig { key_bits: 512, ..config(Profile::Sparse) }),
+    ];
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for other in others {
+        let dense = vec![0.0; other.dense()];
+        let dimension = other.dimension();
+        let mut other = roles_of(other, 3, 16);
+        let mut elsewhere = other.aggregator.begin(Round::FIRST);
+        for user in &other.users {
+            let update = update(dimension, &[], &dense);
+            let sealed = user.seal(Round::FIRST, &update, &mut other.rng, ONE).unwrap();
+            assert_eq!(collecting.accept(sealed, ONE).unwrap_err(), Error::OtherTask);
+            let sealed = user.seal(Round::FIRST, &update, &mut other.rng, ONE).unwrap();
+            elsewhere.accept(sealed, ONE).unwrap();
+        }
+        let sum = elsewhere.close(ONE).unwrap();
+        assert_eq!(roles.key_generator.open(sum, &mut roles.rng, ONE).unwrap_err(), Error::OtherTask);
+        let empty = other.aggregator.begin(Round::FIRST);
+        assert_eq!(collecting.merge(empty, ONE).unwrap_err(), Error::OtherTask);
+    }
+    finish(&mut roles, collecting);
+}
+
+/// What an upload looks like to somebody who tampers with it: two shards of four columns, and one dense ciphertext.
+struct Body(Vec<u8>);
+
+impl Body {
+    fn of(sealed: &SealedUpdate) -> Self {
+        let body = sealed.to_body();
+        assert_eq!(body.len(), 2 * 4 * (4 + WIDTH) + WIDTH);
+        Self(body)
+    }
+
+    fn slot(&mut self, i: usize) -> &mut [u8] {
+        let at = (i / 4) * 4 * (4 + WIDTH) + (i % 4) * 4;
+        &mut self.0[at..at + 4]
+    }
+
+    fn set_slot(&mut self, i: usize, slot: u32) {
+        self.slot(i).copy_from_slice(&slot.to_be_bytes());
+    }
+
+    fn get_slot(&mut self, i: usize) -> u32 {
+        u32::from_be_bytes(self.slot(i).try_into().unwrap())
+    }
+
+    fn ciphertext(&mut self, i: usize) -> &mut [u8] {
+        let at = if i == 8 { 2 * 4 * (4 + WIDTH) } else { (i / 4) * 4 * (4 + WIDTH) + 16 + (i % 4) * WIDTH };
+        &mut self.0[at..at + WIDTH]
+    }
+}
+
+/// Reads a body, and gives it to the aggregator.
+fn offer(collecting: &mut Collecting, user: &User, count: u32, body: &[u8]) -> Result<(), Error> {
+    let update = SealedUpdate::from_body(user.task(), collecting.round(), user.id(), count, body)?;
+    collecting.accept(update, ONE)
+}
+
+#[test]
+fn bodies_that_are_not_what_the_task_says() {
+    let mut roles = roles(config(Profile::Sparse), 3, 17);
+    let (user, culprit) = (&roles.users[1], user_id(2));
+    let sealed = seal(user, Round::FIRST, &mut roles.rng);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let body = Body::of(&sealed).0;
+    for count in [0, 1, 8, 10, 9 << 8, u32::MAX] {
+        let error = offer(&mut collecting, user, count, &body).unwrap_err();
+        let found = count as usize;
+        let expected = Error::Count { what: "ciphertexts", expected: 9, found, user: Some(culprit) };
+        assert_eq!(error, expected);
+        assert_eq!((error.code(), error.culprit()), ("count", Some(culprit)));
+    }
+    let size = Error::Size { what: "the body of an upload" };
+    for length in 0..body.len() {
+        assert_eq!(offer(&mut collecting, user, 9, &body[..length]).unwrap_err(), size);
+    }
+    assert_eq!(offer(&mut collecting, user, 9, &[&body[..], &[0]].concat()).unwrap_err(), size);
+
+    for (i, slot) in [(7, 12), (3, u32::MAX), (0, 1 << 31)] {
+        let mut body = Body::of(&sealed);
+        body.set_slot(i, slot);
+        let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+        assert_eq!(error, Error::IndexRange { slot, user: culprit });
+        assert_eq!((error.code(), error.culprit()), ("index_range", Some(culprit)));
+    }
+    // twice in a shard, descending, twice in two shards
+    let mut twice = Body::of(&sealed);
+    let slot = twice.get_slot(1);
+    twice.set_slot(2, slot);
+    let mut descending = Body::of(&sealed);
+    let (a, b) = (descending.get_slot(4), descending.get_slot(5));
+    descending.set_slot(4, b);
+    descending.set_slot(5, a);
+    let mut across = Body::of(&sealed);
+    for i in 0..4 {
+        let slot = across.get_slot(i);
+        across.set_slot(4 + i, slot);
+    }
+    for body in [twice, descending, across] {
+        let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+        assert_eq!(error, Error::IndexOrder { user: culprit });
+        assert_eq!((error.code(), error.culprit()), ("index_order", Some(culprit)));
+    }
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn shards_may_meet_in_paper_alone() {
+    let mut roles = roles(config(Profile::Paper), 3, 18);
+    let weights: Vec<(u32, f64)> = (0..8).map(|i| (i, 0.5)).collect();
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        let sealed = user.seal(Round::FIRST, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap();
+        let mut body = Body::of(&sealed);
+        for i in 0..4 {
+            let slot = body.get_slot(i);
+            body.set_slot(4 + i, slot);
+        }
+        offer(&mut collecting, user, 9, &body.0).unwrap();
+    }
+    // four of the eight weights of each user are added to the other four
+    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE);
+    // twice what a user may send: beyond the range of a sum, or within it, as it happens
+    if let Ok(sum) = sum {
+        assert_eq!(sum.weights().iter().sum::<i64>(), 24 << 15);
+    }
+}
+
+#[test]
+fn ciphertexts_that_are_none() {
+    let mut roles = roles(config(Profile::Sparse), 3, 19);
+    let n = roles.key_generator.encryption_key().modulus_be_bytes();
+    let (p, _) = support::factors(256);
+    let mut just_p = [0; HALF];
+    just_p[HALF - p.len()..].copy_from_slice(&p);
+    let mut one = [0; HALF];
+    one[HALF - 1] = 1;
+    let (user, culprit) = (&roles.users[2], user_id(3));
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let sealed = seal(user, Round::FIRST, &mut roles.rng);
+    let pair = |c1: &[u8], c0: &[u8]| [c1, c0].concat();
+    let range = |index| Error::CiphertextRange { index, user: Some(culprit) };
+    let unit = |index| Error::CiphertextUnit { index, user: Some(culprit) };
+    let trivial = |index| Error::CiphertextTrivial { index, user: culprit };
+    for index in [0, 3, 4, 7, 8] {
+        let cases: [(Vec<u8>, Error, &str); 10] = [
+            (pair(&[0; HALF], &[0; HALF]), range(index), "ct_range"),
+            (pair(&n, &[7; HALF]), range(index), "ct_range"),
+            (pair(&[7; HALF], &n), range(index), "ct_range"),
+            (pair(&[0xff; HALF], &[0xff; HALF]), range(index), "ct_range"),
+            (pair(&one, &[0; HALF]), unit(index), "ct_unit"),
+            (pair(&[7; HALF], &[0; HALF]), unit(index), "ct_unit"),
+            (pair(&[7; HALF], &just_p), unit(index), "ct_unit"),
+            (pair(&[0; HALF], &one), trivial(index), "ct_trivial"),
+            (pair(&[9; HALF], &one), trivial(index), "ct_trivial"),
+            (pair(&just_p, &one), trivial(index), "ct_trivial"),
+        ];
+        for (ciphertext, expected, code) in cases {
+            let mut body = Body::of(&sealed);
+            body.ciphertext(index).copy_from_slice(&ciphertext);
+            let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+            assert_eq!(error, expected);
+            assert_eq!((error.code(), error.culprit()), (code, Some(culprit)));
+            assert_eq!(collecting.users().len(), 0);
+        }
+    }
+    finish(&mut roles, collecting);
+}
+
+#[test]
+fn noise_that_is_used_twice() {
+    let mut roles = roles(config(Profile::Sparse), 3, 20);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let first = seal(&roles.users[0], Round::FIRST, &mut roles.rng);
+    let mut first_body = Body::of(&first);
+    let reuse = |n| Error::NonceReuse { user: user_id(n) };
+    // within an upload: a copy, and the same noise around another value
+    for (from, to) in [(0, 1), (1, 6), (5, 8)] {
+        for other_value in [false, true] {
+            let mut body = Body::of(&first);
+            let mut copy = body.ciphertext(from).to_vec();
+            if other_value {
+                copy[..HALF].fill(5);
+            }
+            body.ciphertext(to).copy_from_slice(&copy);
+            let error = offer(&mut collecting, &roles.users[0], 9, &body.0).unwrap_err();
+            assert_eq!(error, reuse(1));
+            assert_eq!((error.code(), error.culprit()), ("nonce_reuse", Some(user_id(1))));
+        }
+    }
+    collecting.accept(first, ONE).unwrap();
+    // across uploads: one ciphertext, and a whole body under another name
+    let second = seal(&roles.users[1], Round::FIRST, &mut roles.rng);
+    for (from, to) in [(0, 0), (3, 5), (8, 8), (2, 8)] {
+        let mut body = Body::of(&second);
+        let mut copy = first_body.ciphertext(from).to_vec();
+        copy[..HALF].fill(6);
+        body.ciphertext(to).copy_from_slice(&copy);
+        assert_eq!(offer(&mut collecting, &roles.users[1], 9, &body.0).unwrap_err(), reuse(2));
+    }
+    assert_eq!(offer(&mut collecting, &roles.users[1], 9, &first_body.0).unwrap_err(), reuse(2));
+    // across replicas
+    let mut replica = roles.aggregator.begin(Round::FIRST);
+    offer(&mut replica, &roles.users[1], 9, &first_body.0).unwrap();
+    assert_eq!(collecting.merge(replica, ONE).unwrap_err(), reuse(2));
+    let mut replica = roles.aggregator.begin(Round::FIRST);
+    offer(&mut replica, &roles.users[0], 9, &first_body.0).unwrap();
+    assert_eq!(collecting.merge(replica, ONE).unwrap_err(), Error::Conflict { what: "update of a user" });
+
+    collecting.accept(second, ONE).unwrap();
+    collecting.accept(seal(&roles.users[2], Round::FIRST, &mut roles.rng), ONE).unwrap();
+    expect_sum(&roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap());
+}
+
+/// A generator that repeats itself.
+struct Stuck;
+
+impl rand_core::TryRng for Stuck {
+    type Error = core::convert::Infallible;
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        Ok(0x0101_0101)
+    }
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        Ok(0x0101_0101_0101_0101)
+    }
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        bytes.fill(1);
+        Ok(())
+    }
+}
+
+impl rand_core::TryCryptoRng for Stuck {}
+
+#[test]
+fn a_broken_generator_is_noticed_before_anything_is_sent() {
+    let roles = roles(config(Profile::Sparse), 1, 21);
+    let error = roles.users[0].seal(Round::FIRST, &update(24, &[(1, 0.5)], &[0.0; 2]), &mut Stuck, ONE).unwrap_err();
+    assert_eq!(error, Error::NonceReuse { user: user_id(1) });
+}
+
+/// One rule of [`TaskParams::new`] after the other.
+#[test]
+fn tasks_that_cannot_be() {
+    let good = |profile| TaskConfig { key_bits: 2048, ..config(profile) };
+    let (sparse, full, paper) = (good(Profile::Sparse), good(Profile::Full), good(Profile::Paper));
+    let id = TaskId::from_bytes([1; 16]);
+    for config in [&sparse, &full, &paper] {
+        TaskParams::new(id, config.clone()).unwrap();
+    }
+    let cases: [(TaskConfig, &str); 29] = [
+        (TaskConfig { dimension: 0, ..sparse.clone() }, "it has no weights"),
+        (TaskConfig { dimension: (1 << 30) + 1, ..sparse.clone() }, "it has more than 2^30 weights"),
+        (TaskConfig { dense: (1 << 24) + 1, ..sparse.clone() }, "it has more than 2^24 dense values"),
+        (TaskConfig { block: 0, ..sparse.clone() }, "a block holds at least one weight, at most all"),
+        (TaskConfig { block: 25, ..full.clone() }, "a block holds at least one weight, at most all"),
+        (TaskConfig { block: 2, ..paper.clone() }, "in `paper` a position is one weight"),
+        (TaskConfig { capacity: 0, ..sparse.clone() }, "capacity and shards are at least 1"),
+        (TaskConfig { shards: 0, ..sparse.clone() }, "capacity and shards are at least 1"),
+        (TaskConfig { capacity: 7, ..sparse.clone() }, "capacity times shards is more than there are positions"),
+        (TaskConfig { shards: 4, ..sparse.clone() }, "capacity times shards is more than there are positions"),
+        (
+            TaskConfig { capacity: u32::MAX, shards: u32::MAX, ..sparse.clone() },
+            "capacity times shards is more than there are positions",
+        ),
+        (TaskConfig { capacity: 13, ..full.clone() }, "capacity times shards is more than there are positions"),
+        (TaskConfig { capacity: 25, ..paper.clone() }, "capacity times shards is more than there are positions"),
+        (TaskConfig { shards: 2, ..full.clone() }, "in `full` there are no shards: shards must be 1"),
+        (TaskConfig { scale_bits: 49, ..sparse.clone() }, "more than 48 fractional bits"),
+        (TaskConfig { scale_bits: 255, ..sparse.clone() }, "more than 48 fractional bits"),
+        (TaskConfig { clip_exponent: -16, ..sparse.clone() }, "scale and clip leave no bit for a value"),
+        (TaskConfig { clip_exponent: -128, ..sparse.clone() }, "scale and clip leave no bit for a value"),
+        (
+            TaskConfig { clip_exponent: 45, ..sparse.clone() },
+            "the sums would need more than 64 bits: lower scale, clip or users",
+        ),
+        (
+            TaskConfig { clip_exponent: 127, scale_bits: 0, ..sparse.clone() },
+            "the sums would need more than 64 bits: lower scale, clip or users",
+        ),
+        (
+            TaskConfig { min_users: 2, ..sparse.clone() },
+            "a sum of fewer than three users shows too much: min users is at least 3",
+        ),
+        (TaskConfig { min_users: 9, ..sparse.clone() }, "max users is below min users"),
+        (TaskConfig { max_users: 0, ..sparse.clone() }, "max users is below min users"),
+        (TaskConfig { max_users: 65_537, ..sparse.clone() }, "more than 65,536 users"),
+        (TaskConfig { min_percent: 101, ..sparse.clone() }, "min percent is above 100"),
+        (TaskConfig { max_attempts: 0, ..sparse.clone() }, "between 1 and 16 freeze attempts"),
+        (TaskConfig { max_attempts: 17, ..sparse.clone() }, "between 1 and 16 freeze attempts"),
+        // 2046 bits hold 102 slots of 20 bits
+        (
+            TaskConfig { dimension: 1000, block: 103, capacity: 1, shards: 1, ..sparse.clone() },
+            "a block does not fit one plaintext: make it smaller",
+        ),
+        (
+            TaskConfig { dimension: 1000, block: 1000, capacity: 1, shards: 1, ..sparse.clone() },
+            "a block does not fit one plaintext: make it smaller",
+        ),
+    ];
+    let count = cases.len();
+    for (config, reason) in cases {
+        let error = TaskParams::new(id, config.clone()).unwrap_err();
+        assert_eq!(error, Error::Task { reason }, "{config:?}");
+        assert_eq!(error.code(), "policy");
+    }
+    // at the edge of each rule
+    for config in [
+        TaskConfig { dimension: 1 << 30, ..sparse.clone() },
+        TaskConfig { dense: 1 << 24, ..sparse.clone() },
+        TaskConfig { block: 24, capacity: 1, ..full.clone() },
+        TaskConfig { capacity: 6, ..sparse.clone() },
+        TaskConfig { shards: 100, ..paper.clone() },
+        TaskConfig { scale_bits: 48, ..sparse.clone() },
+        TaskConfig { clip_exponent: -15, ..sparse.clone() },
+        TaskConfig { clip_exponent: 44, ..sparse.clone() },
+        TaskConfig { max_users: 65_536, ..sparse.clone() },
+        TaskConfig { min_users: 8, min_percent: 100, max_attempts: 16, ..sparse.clone() },
+        TaskConfig { dimension: 1000, block: 102, capacity: 1, shards: 1, ..sparse.clone() },
+    ] {
+        TaskParams::new(id, config).unwrap();
+    }
+    // the shortest toy key holds one value of the widest slots: that none fits cannot happen
+    let narrow = TaskConfig { key_bits: 128, scale_bits: 48, clip_exponent: 12, ..full.clone() };
+    dphe::hazmat::task_params(id, narrow).unwrap();
+    // key lengths, and short ones in `paper` alone
+    for (config, key_bits, allowed) in [
+        (&sparse, 3072, true),
+        (&sparse, 4096, true),
+        (&sparse, 1024, false),
+        (&full, 1024, false),
+        (&paper, 1024, true),
+        (&sparse, 2047, false),
+        (&sparse, 0, false),
+        (&paper, 1000, false),
+        (&paper, u32::MAX, false),
+    ] {
+        let made = TaskParams::new(id, TaskConfig { key_bits, ..config.clone() });
+        if allowed {
+            made.unwrap();
+        } else {
+            assert_eq!(made.unwrap_err(), Error::Key(dphe_paillier::Error::KeySize { bits: key_bits }));
+        }
+    }
+    println!("{count} tasks refused");
+}
+
+/// Numbers at the end of their range make no arithmetic overflow.
+#[test]
+fn the_largest_task_has_a_size() {
+    let config = TaskConfig {
+        dimension: 1 << 30,
+        capacity: 1 << 30,
+        shards: u32::MAX,
+        dense: 1 << 24,
+        key_bits: 2048,
+        ..config(Profile::Paper)
+    };
+    let task = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
+    assert_eq!(dphe::max_body_bytes(&task, Round::FIRST), u64::MAX);
+}
+
+#[test]
+fn proposals_are_valid() {
+    for profile in [Profile::Sparse, Profile::Full, Profile::Paper] {
+        for (classes, features, max_users) in [(1, 1, 3), (4, 10, 8), (101, 2048, 100), (1000, 500, 65_536)] {
+            let config = TaskConfig::new(profile, classes, features, max_users);
+            TaskParams::new(TaskId::from_bytes([1; 16]), config.clone()).unwrap();
+            if profile != Profile::Paper {
+                let half = config.block.div_ceil(2);
+                TaskParams::new(TaskId::from_bytes([1; 16]), config.with_block(half)).unwrap();
+            }
+        }
+    }
+}

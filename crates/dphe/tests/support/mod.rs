@@ -1,0 +1,309 @@
+//! What the tests share: fixed keys, tasks ready to run, and the sum worked out by hand.
+#![allow(dead_code, unreachable_pub, reason = "every test program uses a part of it")]
+
+use std::collections::BTreeMap;
+
+use chacha20::ChaCha20Rng;
+use dphe::party::{
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent, UserParty,
+};
+use dphe::{
+    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, Roster, Round,
+    SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId,
+};
+use dphe_paillier::DecryptionKey;
+use rand_core::{Rng as _, SeedableRng as _};
+
+/// Safe primes, made for tests and for nothing else: everybody can read them.
+const FACTORS: [(u32, &str, &str); 3] = [
+    (256, "ca6eafddecc6e7908fd3ae792bea7477", "c59d1ee7c87fc3fad7feb92f96388fbb"),
+    (
+        512,
+        "ee4f091c3133707c250dd15b8d72c5cf2d6be0b63505e0838581c86d7eb0bfff",
+        "e7df9f8a92d9f6193a6f2b17f9e82931788cd2a7a276bb313d88822aa4bf8f33",
+    ),
+    (
+        2048,
+        "ce1bebc43443505b80bf6a442a6c1771b829b6882a3b630ee06ffae7fa9d68e39a62f5f526f011233634f9b4d6689fc4\
+         c5e66d236eab234f5b5c1b94596457f294d1adf26a92a3378eb016ad1fe61f112bae52120e7f7f91c59fa0692c216e5e\
+         90089ae6245b821b9409a732dc87ec976544d02f119e480381162fa5425fc3e7",
+        "d6d04aa475c21d6e0adf332956b7f6e515b5e9dcc006f4866fc6d059952b77cd827c4b77ee73c31410d0cd64fb9e8d2c\
+         39e18328ecb106cd4cc2eebe9a4e044b1b6cf2cdd3d367b58e19282db25afa652b5ce7314ac51baa7dc47dc0071eb538\
+         5b005e59d2d00cbc5c173f35f45a79a8673d5c3a32f7b220761be8bdeb73cb0f",
+    ),
+];
+
+pub fn unhex(text: &str) -> Vec<u8> {
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// The factors of the key of this length.
+pub fn factors(bits: u32) -> (Vec<u8>, Vec<u8>) {
+    let (_, p, q) = FACTORS.into_iter().find(|&(b, ..)| b == bits).unwrap();
+    (unhex(p), unhex(q))
+}
+
+pub fn key(bits: u32, mode: NoiseMode) -> DecryptionKey {
+    let (p, q) = factors(bits);
+    dphe_paillier::hazmat::decryption_key(&p, &q, mode).unwrap()
+}
+
+pub fn rng(seed: u64) -> ChaCha20Rng {
+    ChaCha20Rng::seed_from_u64(seed)
+}
+
+/// A number below `bound`.
+pub fn below(rng: &mut ChaCha20Rng, bound: usize) -> usize {
+    (rng.next_u64() % bound.max(1) as u64) as usize
+}
+
+/// Some numbers below `bound`, distinct, ascending.
+pub fn choose(rng: &mut ChaCha20Rng, count: usize, bound: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..bound).collect();
+    for i in 0..count {
+        let j = i + below(rng, bound - i);
+        all.swap(i, j);
+    }
+    all.truncate(count);
+    all.sort_unstable();
+    all
+}
+
+pub fn shuffle<T>(items: &mut [T], rng: &mut ChaCha20Rng) {
+    for i in (1..items.len()).rev() {
+        items.swap(i, below(rng, i + 1));
+    }
+}
+
+pub fn user_id(number: u32) -> UserId {
+    UserId::new(number).unwrap()
+}
+
+pub fn round(number: u64) -> Round {
+    Round::new(number).unwrap()
+}
+
+/// A small task under the 256-bit key.
+pub fn config(profile: Profile) -> TaskConfig {
+    TaskConfig {
+        profile,
+        noise: NoiseMode::Fast,
+        key_bits: 256,
+        dimension: 24,
+        dense: 2,
+        block: if profile == Profile::Paper { 1 } else { 2 },
+        capacity: 4,
+        shards: if profile == Profile::Full { 1 } else { 2 },
+        scale_bits: 16,
+        clip_exponent: 0,
+        clip_rule: ClipRule::Refuse,
+        min_users: 3,
+        min_percent: 0,
+        max_users: 8,
+        max_attempts: 3,
+        max_model_bytes: 1000,
+    }
+}
+
+pub fn task(config: TaskConfig) -> TaskParams {
+    dphe::hazmat::task_params(TaskId::from_bytes([7; 16]), config).unwrap()
+}
+
+/// The three roles of a task.
+pub struct Roles {
+    pub key_generator: KeyGenerator,
+    pub aggregator: Aggregator,
+    pub users: Vec<User>,
+    pub rng: ChaCha20Rng,
+}
+
+/// The roles of a task with users 1, 2, ...
+pub fn roles(config: TaskConfig, users: u32, seed: u64) -> Roles {
+    roles_of(task(config), users, seed)
+}
+
+pub fn roles_of(task: TaskParams, users: u32, seed: u64) -> Roles {
+    let mut rng = rng(seed);
+    let key = key(task.config().key_bits, task.config().noise);
+    let mut key_generator = KeyGenerator::with_key(task, key, &mut rng).unwrap();
+    let users =
+        (1..=users).map(|n| User::new(key_generator.enroll(user_id(n), &mut rng)).unwrap()).collect();
+    let aggregator = Aggregator::new(key_generator.aggregator_keys()).unwrap();
+    Roles { key_generator, aggregator, users, rng }
+}
+
+/// `w 2^f` to the nearest integer, ties to the even one, limited: by floor and remainder, not as the crate does it.
+pub fn encoded(w: f64, config: &TaskConfig) -> i64 {
+    let x = w * f64::from(config.scale_bits).exp2();
+    let (floor, rest) = (x.floor(), x - x.floor());
+    let up = rest > 0.5 || (rest == 0.5 && floor.rem_euclid(2.0) == 1.0);
+    let most = (1i128 << (i32::from(config.scale_bits) + i32::from(config.clip_exponent))) - 1;
+    (floor as i128 + i128::from(up)).clamp(-most, most) as i64
+}
+
+/// An update with these weights and dense values.
+pub fn update(dimension: usize, weights: &[(u32, f64)], dense: &[f64]) -> LocalUpdate {
+    let (indices, values) = weights.iter().copied().unzip();
+    LocalUpdate::new(SparseVector::new(dimension, indices, values).unwrap()).with_dense(dense.to_vec())
+}
+
+pub const ONE: Threads = Threads::ONE;
+pub const NOW: Time = Time(0);
+pub const MODEL: &[u8] = b"the model before";
+
+/// The parties of a task, ready to be started (and started again).
+pub struct Parties {
+    pub roster: Roster,
+    pub roles: Roles,
+}
+
+pub fn identity(party: Party) -> IdentityKey {
+    let seed = match party {
+        Party::Aggregator => 201,
+        Party::KeyGenerator => 202,
+        Party::User(user) => user.get() as u8,
+    };
+    IdentityKey::from_seed(&[seed; 32])
+}
+
+impl Parties {
+    pub fn new(config: TaskConfig, users: u32) -> Self {
+        let roles = roles(config, users, 5);
+        let ids = (1..=users).map(|n| (user_id(n), identity(Party::User(user_id(n))).identity()));
+        let roster = Roster::new(
+            roles.key_generator.task().clone(),
+            1,
+            roles.key_generator.encryption_key(),
+            identity(Party::Aggregator).identity(),
+            &identity(Party::KeyGenerator),
+            ids.collect::<BTreeMap<_, _>>(),
+        )
+        .unwrap();
+        Self { roster, roles }
+    }
+
+    /// The key generator's keys once more: the same seeds, from the same random numbers.
+    fn key_generator(&self) -> KeyGenerator {
+        let task = self.roster.task().clone();
+        roles_of(task, self.roster.users().len() as u32, 5).key_generator
+    }
+
+    pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, dphe::Error> {
+        let party = Party::KeyGenerator;
+        KeyGeneratorParty::start(self.key_generator(), identity(party), self.roster.clone(), log, ONE, NOW)
+            .map(|(party, _)| party)
+    }
+
+    pub fn start_aggregator(&self, log: &[u8]) -> Result<AggregatorParty, dphe::Error> {
+        let (keys, party) = (self.roles.key_generator.aggregator_keys(), Party::Aggregator);
+        AggregatorParty::start(keys, identity(party), self.roster.clone(), log, ONE, NOW).map(|(party, _)| party)
+    }
+
+    pub fn start_user(&self, number: u32, log: &[u8]) -> Result<UserParty, dphe::Error> {
+        let user = user_id(number);
+        let keys = self.key_generator().enroll(user, &mut rng(0));
+        UserParty::start(keys, identity(Party::User(user)), self.roster.clone(), log, ONE, NOW).map(|(p, _)| p)
+    }
+}
+
+/// Everything that parties wrote and sent in one round.
+#[derive(Default)]
+pub struct Transcript {
+    /// Every message, in order, with its sender.
+    pub messages: Vec<(Party, Vec<u8>)>,
+    /// Every state that a log went through.
+    pub logs: BTreeMap<Party, Vec<Vec<u8>>>,
+    /// Snapshots of the key generator's log just before it got a message.
+    pub before: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Transcript {
+    pub fn of_kind(&self, kind: u8) -> Vec<u8> {
+        let found = self.messages.iter().find(|(_, message)| message[5] == kind);
+        found.unwrap_or_else(|| panic!("no message of type {kind}")).1.clone()
+    }
+}
+
+/// Runs one round of all users with given updates, and keeps everything.
+pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Transcript {
+    let mut t = Transcript::default();
+    let mut rng = rng(77);
+    let mut generator = parties.start_key_generator(&[]).unwrap();
+    let mut aggregator = parties.start_aggregator(&[]).unwrap();
+    let ids: Vec<UserId> = parties.roster.users().collect();
+    let mut users: BTreeMap<UserId, UserParty> =
+        ids.iter().map(|&id| (id, parties.start_user(id.get(), &[]).unwrap())).collect();
+    let mut logs: BTreeMap<Party, Vec<u8>> = BTreeMap::new();
+    logs.insert(Party::Aggregator, aggregator.log_prefix().to_vec());
+    logs.insert(Party::KeyGenerator, generator.log_prefix().to_vec());
+    for (&id, user) in &users {
+        logs.insert(Party::User(id), user.log_prefix().to_vec());
+    }
+    let mut queue = std::collections::VecDeque::new();
+    let start = AggregatorEvent::Start { model: Digest::of_model(MODEL), deadline: 1000, nonce: [3; 16] };
+    let mut done: Vec<(Party, Vec<Action>)> = vec![(Party::Aggregator, aggregator.step(start, NOW).unwrap())];
+    loop {
+        for (party, actions) in std::mem::take(&mut done) {
+            for action in actions {
+                let log = logs.get_mut(&party).unwrap();
+                match action {
+                    Action::Append(bytes) => log.extend(bytes),
+                    Action::Replace(bytes) => *log = bytes,
+                    Action::Send { to, message } => {
+                        t.messages.push((party, message.clone()));
+                        queue.push_back((to, message));
+                        continue;
+                    }
+                    Action::Notify(dphe::party::Notice::Train { .. }) => {
+                        let Party::User(id) = party else { panic!("only users train") };
+                        let event = UserEvent::Update(update(id.get()));
+                        let actions = users.get_mut(&id).unwrap().step(event, NOW, &mut rng).unwrap();
+                        done.push((party, actions));
+                        continue;
+                    }
+                    Action::Notify(dphe::party::Notice::Opened { .. }) => {
+                        let event = AggregatorEvent::NewModel(b"the model after".to_vec());
+                        done.push((party, aggregator.step(event, NOW).unwrap()));
+                        continue;
+                    }
+                    // what it has to do at once, the key generator does on the next tick
+                    Action::Wake(NOW) if party == Party::KeyGenerator => {
+                        done.push((party, generator.step(KeyGeneratorEvent::Tick, NOW, &mut rng).unwrap()));
+                        continue;
+                    }
+                    _ => continue,
+                }
+                t.logs.entry(party).or_default().push(logs[&party].clone());
+            }
+        }
+        if !done.is_empty() {
+            continue;
+        }
+        let Some((to, message)) = queue.pop_front() else { return t };
+        let actions = match to {
+            Party::Aggregator => aggregator.step(AggregatorEvent::Message(message), NOW),
+            Party::KeyGenerator => {
+                t.before.push((logs[&to].clone(), message.clone()));
+                generator.step(KeyGeneratorEvent::Message(message), NOW, &mut rng)
+            }
+            Party::User(id) => {
+                let user = users.get_mut(&id).unwrap();
+                if message[5] == 2 {
+                    let event = UserEvent::Begin { ticket: message, model: MODEL.to_vec() };
+                    user.step(event, NOW, &mut rng)
+                } else {
+                    user.step(UserEvent::Message(message), NOW, &mut rng)
+                }
+            }
+        };
+        // the close after a publish finds the round closed already
+        match actions {
+            Ok(actions) => done.push((to, actions)),
+            Err(dphe::Error::Stale { .. }) => {}
+            Err(error) => panic!("{to:?}: {error}"),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The vectors that `reference/` made: whole rounds, byte for byte.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "support/json.rs"]
+mod json;
+
+use chacha20::ChaCha20Rng;
+use dphe::{
+    Aggregator, ClipRule, KeyGenerator, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate,
+    SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId, hazmat,
+};
+use dphe_paillier::DecryptionKey;
+use rand_core::SeedableRng;
+use serde_json::Value;
+use json::{array, floats, hex, list, load, number, table};
+
+fn config(policy: &Value) -> TaskConfig {
+    TaskConfig {
+        profile: profile(&policy["profile"]),
+        noise: if policy["noise"] == "fast" { NoiseMode::Fast } else { NoiseMode::Secure },
+        key_bits: number(&policy["key_bits"]),
+        dimension: number(&policy["dimension"]),
+        dense: number(&policy["dense"]),
+        block: number(&policy["block"]),
+        capacity: number(&policy["capacity"]),
+        shards: number(&policy["shards"]),
+        scale_bits: number(&policy["scale_bits"]),
+        clip_exponent: number(&policy["clip_exponent"]),
+        clip_rule: if policy["clip_rule"] == 1 { ClipRule::Clip } else { ClipRule::Refuse },
+        min_users: number(&policy["min_users"]),
+        min_percent: number(&policy["min_percent"]),
+        max_users: number(&policy["max_users"]),
+        max_attempts: number(&policy["max_attempts"]),
+        max_model_bytes: number(&policy["max_model_bytes"]),
+    }
+}
+
+fn profile(name: &Value) -> Profile {
+    [Profile::Sparse, Profile::Full, Profile::Paper].into_iter().find(|p| p.name() == name).unwrap()
+}
+
+fn round(value: &Value) -> Round {
+    Round::new(number(value)).unwrap()
+}
+
+fn user(value: &Value) -> UserId {
+    UserId::new(number(value)).unwrap()
+}
+
+fn secret_key(key: &Value) -> DecryptionKey {
+    let mode = if key["noise"] == "fast" { NoiseMode::Fast } else { NoiseMode::Secure };
+    let secret = dphe_paillier::hazmat::decryption_key(&hex(&key["p"]), &hex(&key["q"]), mode).unwrap();
+    assert_eq!(secret.encryption_key().id().as_bytes()[..], hex(&key["key_id"]));
+    secret
+}
+
+#[test]
+fn permutations_and_supports() {
+    let all = load("derivation.json");
+    for entry in list(&all, "user_shared").iter().chain(list(&all, "user_aggregator")) {
+        let mut config = TaskConfig::new(profile(&entry["profile"]), 1, number(&entry["positions"]), 3);
+        config.capacity = 1;
+        let task = TaskParams::new(TaskId::from_bytes(array(&entry["task"])), config).unwrap();
+        let (seed, round) = (array(&entry["seed"]), round(&entry["round"]));
+        let found = if entry["user"].is_null() {
+            hazmat::user_shared_table(&task, seed, round)
+        } else {
+            hazmat::user_aggregator_table(&task, seed, round, user(&entry["user"]))
+        };
+        assert_eq!(found.unwrap(), table(&entry["permutation"]));
+    }
+    for entry in list(&all, "rotation") {
+        let support = if entry["task"].is_null() {
+            // of a private support, nothing
+            let config = TaskConfig::new(Profile::Sparse, 1, 10, 3);
+            let task = TaskParams::new(TaskId::from_bytes([0; 16]), config).unwrap();
+            PublicSupport::of(&task, Round::FIRST)
+        } else {
+            let mut config = TaskConfig::new(Profile::Full, 1, number(&entry["positions"]), 3);
+            config.capacity = number(&entry["capacity"]);
+            let task = TaskParams::new(TaskId::from_bytes(array(&entry["task"])), config).unwrap();
+            PublicSupport::of(&task, round(&entry["round"]))
+        };
+        assert_eq!(support.positions(), table(&entry["support"]));
+        assert_eq!(support.digest().as_bytes()[..], hex(&entry["support_digest"]));
+    }
+}
+
+#[test]
+fn policies() {
+    let all = load("derivation.json");
+    for entry in list(&all, "policy") {
+        let task = hazmat::task_params(TaskId::from_bytes([0; 16]), config(entry)).unwrap();
+        assert_eq!(task.policy_hash().as_bytes()[..], hex(&entry["hash"]));
+        assert_eq!(task.slot_bits(), number::<u32>(&entry["slot_bits"]));
+        assert_eq!(task.slots(), number::<usize>(&entry["slots"]));
+        assert_eq!(task.floor(100), number::<usize>(&entry["floor_of_100"]));
+    }
+}
+
+/// The reference's uploads, folded by us, in two orders; and our uploads of the same weights.
+#[test]
+fn rounds() {
+    let all = load("rounds.json");
+    let cases = list(&all, "cases");
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let task =
+            hazmat::task_params(TaskId::from_bytes(array(&case["task"])), config(&case["policy"])).unwrap();
+        let users = list(case, "users");
+        let seeds = users.iter().map(|entry| (user(&entry["user"]), array(&entry["user_aggregator_seed"])));
+        let seeds: Vec<_> = seeds.collect();
+        let key_generator = || {
+            let mut rng = ChaCha20Rng::seed_from_u64(2);
+            let mut keys = KeyGenerator::with_key(task.clone(), secret_key(&case["key"]), &mut rng).unwrap();
+            hazmat::set_seeds(&mut keys, array(&case["user_shared_seed"]), seeds.clone());
+            keys
+        };
+        let (round, aggregator) =
+            (round(&case["round"]), Aggregator::new(key_generator().aggregator_keys()).unwrap());
+        for reverse in [false, true] {
+            let mut order: Vec<&Value> = users.iter().collect();
+            if reverse {
+                order.reverse();
+            }
+            let mut collecting = aggregator.begin(round);
+            for entry in order {
+                let body = hex(&entry["body"]);
+                let update =
+                    SealedUpdate::from_body(&task, round, user(&entry["user"]), number(&entry["count"]), &body)
+                        .unwrap();
+                assert_eq!(update.to_body(), body, "{id}");
+                collecting.accept(update, Threads::ONE).unwrap();
+            }
+            let sum = collecting.close(Threads::ONE).unwrap();
+            assert_eq!(sum.occupied(), number::<usize>(&case["occupied"]), "{id}");
+            assert_eq!(sum.to_body(&task), hex(&case["sum"]), "{id}");
+            let opened = key_generator().open(sum, &mut rng, Threads::ONE).unwrap();
+            assert_eq!(opened.to_payload(&task), hex(&case["payload"]), "{id}");
+            let average = opened.average();
+            let expected = floats(&case["average_bits"]);
+            // in `full` the vectors list the support's weights only
+            let found: Vec<f64> = match opened.support() {
+                Some(support) if expected.len() != average.weights.len() => {
+                    support.indices().map(|index| average.weights[index]).collect()
+                }
+                _ => average.weights.clone(),
+            };
+            assert_eq!(found, expected, "{id}");
+            assert_eq!(average.dense, floats(&case["dense_average_bits"]), "{id}");
+        }
+        // what we seal ourselves opens to the same
+        let mut keys = key_generator();
+        let mut collecting = aggregator.begin(round);
+        for entry in users {
+            let sealer = User::new(keys.enroll(user(&entry["user"]), &mut rng)).unwrap();
+            let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
+            let update = LocalUpdate::new(weights).with_dense(floats(&entry["dense_bits"]));
+            let sealed = sealer.seal(round, &update, &mut rng, Threads::ONE).unwrap();
+            assert_eq!(sealed.to_body().len(), hex(&entry["body"]).len(), "{id}");
+            collecting.accept(sealed, Threads::ONE).unwrap();
+        }
+        let opened = keys.open(collecting.close(Threads::ONE).unwrap(), &mut rng, Threads::ONE).unwrap();
+        assert_eq!(opened.to_payload(&task), hex(&case["payload"]), "{id}");
+    }
+    println!("{} rounds of the reference", cases.len());
+}
