@@ -185,7 +185,7 @@ impl Collecting {
         Ok(())
     }
 
-    /// How many users sent each position, pads included: all that is known here about singles.
+    /// How many ciphertexts each position got, pads included: all that is known here about singles.
     pub fn overlap(&self) -> Overlap {
         let mut overlap = Overlap { occupied: 0, singles: 0 };
         for position in 0..self.slots.positions() as u32 {
@@ -204,7 +204,10 @@ impl Collecting {
         let floor = self.keys.task.floor(self.keys.ua.len());
         let users = self.users.len();
         if users < floor {
-            return Err(StillCollecting { collecting: Box::new(self), error: Error::SetSmall { users, floor } });
+            return Err(StillCollecting {
+                collecting: Box::new(self),
+                error: Error::SetSmall { users, floor },
+            });
         }
         Ok(SealedSum {
             task: self.keys.task.clone(),

@@ -181,7 +181,9 @@ pub enum Error {
         reason: &'static str,
     },
     /// More occupied positions than fit.
-    #[error("{occupied} positions are occupied and {capacity} fit: send fewer, or raise the capacity or the shards of the task")]
+    #[error(
+        "{occupied} positions are occupied and {capacity} fit: send fewer, or raise the capacity or the shards of the task"
+    )]
     Capacity {
         /// Positions with a weight that is not zero.
         occupied: usize,
@@ -212,7 +214,9 @@ pub enum Error {
     #[error("the set contains user {0}, who is not in the roster")]
     SetUnknown(UserId),
     /// A set whose difference to an opened one is a single user.
-    #[error("the set differs by one user from one already opened on this model; the difference would show that user's update")]
+    #[error(
+        "the set differs by one user from one already opened on this model; the difference would show that user's update"
+    )]
     SetDifference,
     /// Freezes used up or skipped.
     #[error("freeze attempt {attempt} is not the next one, or more than the {max} allowed")]
@@ -305,9 +309,9 @@ impl Error {
             | Self::KeyId { user }
             | Self::NonceReuse { user }
             | Self::UnknownUser(user) => Some(user),
-            Self::CiphertextRange { user, .. } | Self::CiphertextUnit { user, .. } | Self::Count { user, .. } => {
-                user
-            }
+            Self::CiphertextRange { user, .. }
+            | Self::CiphertextUnit { user, .. }
+            | Self::Count { user, .. } => user,
             _ => None,
         }
     }

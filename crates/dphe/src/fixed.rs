@@ -40,7 +40,9 @@ impl FixedPoint {
         }
         let outside = w.abs() > self.clip;
         if outside && self.rule == ClipRule::Refuse {
-            return Err(Unencodable("outside the task's range: clip it, or raise the clip exponent of the task"));
+            return Err(Unencodable(
+                "outside the task's range: clip it, or raise the clip exponent of the task",
+            ));
         }
         // a conversion saturates, so any float is fine here
         let e = (w * self.scale).round_ties_even() as i64;
@@ -52,7 +54,8 @@ impl FixedPoint {
         let mut clipped = 0;
         let mut integers = Zeroizing::new(Vec::with_capacity(weights.len()));
         for (index, &w) in weights.iter().enumerate() {
-            let (e, outside) = self.encode(w).map_err(|Unencodable(reason)| Error::Value { index, reason })?;
+            let (e, outside) =
+                self.encode(w).map_err(|Unencodable(reason)| Error::Value { index, reason })?;
             clipped += usize::from(outside);
             integers.push(e);
         }

@@ -3,8 +3,12 @@
 
 use dphe_paillier::hazmat::insecure_key_bits;
 
+use crate::party::{Action, Time, UserParty};
 use crate::permutation::{UserAggregatorSeed, UserSharedSeed};
-use crate::{Error, KeyGenerator, Roster, Round, TaskConfig, TaskId, TaskParams, UserId};
+use crate::{
+    Error, IdentityKey, KeyGenerator, Roster, Round, TaskConfig, TaskId, TaskParams, Threads, UserId,
+    UserKeys,
+};
 
 /// As [`TaskParams::new`], with any key length that [`insecure_key_bits`] allows.
 ///
@@ -27,6 +31,21 @@ pub fn decode_roster(bytes: &[u8]) -> Result<Roster, Error> {
 pub fn set_seeds(keys: &mut KeyGenerator, us: [u8; 32], ua: impl IntoIterator<Item = (UserId, [u8; 32])>) {
     let ua = ua.into_iter().map(|(user, key)| (user, UserAggregatorSeed::from_parts(Round::FIRST, key)));
     keys.set_seeds(UserSharedSeed::from_parts(Round::FIRST, us), ua.collect());
+}
+
+/// As [`UserParty::start`], with keys that may be of another task: a user that goes beyond the clip, say.
+///
+/// # Errors
+/// As there.
+pub fn start_user(
+    keys: UserKeys,
+    identity: IdentityKey,
+    roster: Roster,
+    log: &[u8],
+    threads: Threads,
+    now: Time,
+) -> Result<(UserParty, Vec<Action>), Error> {
+    UserParty::start_unchecked(keys, identity, roster, log, threads, now)
 }
 
 /// The table of `phi` of a round, for test vectors.

@@ -27,7 +27,8 @@ impl KeyGenerator {
     /// # Errors
     /// None that a working random generator can bring about.
     pub fn new(task: TaskParams, rng: &mut impl CryptoRng, threads: Threads) -> Result<Self, Error> {
-        let key = DecryptionKey::generate(task.key_bits(), task.config().noise, rng, threads).map_err(Error::Key)?;
+        let key = DecryptionKey::generate(task.key_bits(), task.config().noise, rng, threads)
+            .map_err(Error::Key)?;
         Self::with_key(task, key, rng)
     }
 
@@ -105,6 +106,7 @@ impl KeyGenerator {
             return Err(Error::Committed);
         }
         self.us.check_ahead(&self.task, sum.round)?;
+        self.check(&sum, threads)?;
         let opened = self.decrypt(&sum, rng, threads);
         // one that failed was opened too: a second try would be an oracle
         if matches!(opened, Ok(_) | Err(Error::RoundFailed)) {
@@ -157,7 +159,12 @@ impl KeyGenerator {
     }
 
     /// Decrypts and reorders.
-    fn decrypt(&self, sum: &SealedSum, rng: &mut impl CryptoRng, threads: Threads) -> Result<WeightSum, Error> {
+    fn decrypt(
+        &self,
+        sum: &SealedSum,
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Result<WeightSum, Error> {
         let (task, block) = (&self.task, self.task.block());
         let count = Shape::of(task, sum.round).dense_values;
         let mut weights = vec![0i64; if task.has_private_support() { task.dimension() } else { 0 }];

@@ -45,9 +45,7 @@ pub use index::{DoublyPermuted, Frame, IndexMatrix, Original, Permuted};
 pub use key_generator::KeyGenerator;
 pub use keys::{AggregatorKeys, UserKeys};
 pub use message::Party;
-pub use permutation::{
-    UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed,
-};
+pub use permutation::{UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed};
 pub use roster::Roster;
 pub use sealed::{SealedShard, SealedSum, SealedUpdate, SealedValues, max_body_bytes};
 pub use sparse::{LocalUpdate, SparseVector};

@@ -1,6 +1,8 @@
 //! What a party stores before it sends: records chained by hashes (docs/protocol.md, section 9). Bytes only; writing them, and
 //! seeing to it that they are on the disk, is the caller's.
 
+use core::fmt;
+
 use crate::Error;
 use crate::hash::{Digest, hash};
 use crate::message::codec::{Reader, Writer};
@@ -45,17 +47,23 @@ pub struct Log {
     point: LogPoint,
 }
 
-/// What was read of a log.
-#[derive(Debug)]
-pub struct Recovered {
+/// What was read of a log. It may hold seeds and sums: it is not printed.
+pub struct Recovered<'a> {
     /// The log, to be gone on with.
     pub log: Log,
     /// The payload of the checkpoint it begins with, if there is one.
-    pub checkpoint: Option<Vec<u8>>,
+    pub checkpoint: Option<&'a [u8]>,
     /// The payloads of the records.
-    pub records: Vec<Vec<u8>>,
+    pub records: Vec<&'a [u8]>,
     /// How many bytes are good. What comes after is a torn tail: cut the file there before writing on.
     pub valid: usize,
+}
+
+impl fmt::Debug for Recovered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checkpoint = if self.checkpoint.is_some() { "a checkpoint and " } else { "" };
+        write!(f, "Recovered({checkpoint}{} records, {} bytes)", self.records.len(), self.valid)
+    }
 }
 
 impl Log {
@@ -105,13 +113,13 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::Storage`] if it is damaged, or another party's or task's.
-    pub fn recover(party: Party, roster: &Roster, bytes: &[u8]) -> Result<Recovered, Error> {
+    pub fn recover<'a>(party: Party, roster: &Roster, bytes: &'a [u8]) -> Result<Recovered<'a>, Error> {
         let log = Self::new(party, roster);
         let mut recovered = Recovered { log, checkpoint: None, records: Vec::new(), valid: 0 };
         let prefix = recovered.log.prefix.clone();
         let Some(mut rest) = bytes.strip_prefix(&prefix[..]) else {
             // cut short before the first record: as if it had never been begun
-            let torn = prefix.starts_with(bytes) || bytes.iter().all(|&byte| byte == 0);
+            let torn = prefix.starts_with(bytes) || (blank(bytes) && bytes.len() <= prefix.len());
             return if torn {
                 Ok(recovered)
             } else {
@@ -125,28 +133,31 @@ impl Log {
             if opening {
                 let mut input = Reader::new(&payload[1..]);
                 let damaged = |_| Error::Storage { reason: "its checkpoint is damaged" };
-                let carried = LogPoint {
-                    seq: input.u64().map_err(damaged)?,
-                    head: input.digest().map_err(damaged)?,
-                };
-                recovered.checkpoint = Some(input.rest().to_vec());
+                let carried =
+                    LogPoint { seq: input.u64().map_err(damaged)?, head: input.digest().map_err(damaged)? };
+                recovered.checkpoint = Some(input.rest());
                 recovered.log.point = next(carried, payload);
             } else {
-                recovered.records.push(payload.to_vec());
+                recovered.records.push(payload);
                 recovered.log.point = next(point, payload);
             }
             if recovered.log.point.head != head {
                 // a write that got half-way leaves blanks where its end should be
                 let end = &rest[..rest.len() - after.len()];
-                if blank(after) && blank(&end[end.len() - TORN..]) {
+                if !opening && blank(after) && blank(&end[end.len() - TORN..]) {
                     recovered.log.point = point;
-                    if opening { recovered.checkpoint = None } else { drop(recovered.records.pop()) }
+                    recovered.records.pop();
                     break;
                 }
                 return Err(Error::Storage { reason: "a record is damaged or missing" });
             }
             recovered.valid += rest.len() - after.len();
             rest = after;
+        }
+        // a checkpoint is written all or nothing: half of one is damage, and must not look like a new log
+        let payload = rest.get(8..).unwrap_or_default();
+        if recovered.valid == prefix.len() && payload.first() == Some(&CHECKPOINT) && !blank(payload) {
+            return Err(Error::Storage { reason: "its checkpoint is cut short" });
         }
         Ok(recovered)
     }
@@ -183,8 +194,8 @@ fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, Error> {
     let mut input = Reader::new(bytes);
     let (Ok(length), Ok(complement)) = (input.u32(), input.u32()) else { return Ok(None) };
     if length != !complement {
-        // file systems may have made room that was never written
-        return if blank(bytes) || blank(&bytes[4..]) {
+        // file systems may have made room that was never written, or not to its end
+        return if blank(&bytes[8..]) {
             Ok(None)
         } else {
             Err(Error::Storage { reason: "the length of a record is damaged" })

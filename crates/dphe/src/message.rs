@@ -3,6 +3,8 @@
 
 pub(crate) mod codec;
 
+use core::fmt;
+
 use codec::{Reader, Writer};
 
 use crate::hash::{Digest, hash};
@@ -54,7 +56,8 @@ const SIGNATURE_BYTES: usize = 64;
 /// # Errors
 /// [`Error::Encoding`] if it is too short, [`Error::Version`] for another protocol or version.
 pub fn kind(bytes: &[u8]) -> Result<u8, Error> {
-    let mut input = Reader::new(bytes.get(..PREFIX_BYTES).ok_or(Error::Encoding { reason: "it is cut short" })?);
+    let mut input =
+        Reader::new(bytes.get(..PREFIX_BYTES).ok_or(Error::Encoding { reason: "it is cut short" })?);
     if input.array()? != MAGIC || input.u8()? != VERSION {
         return Err(Error::Version);
     }
@@ -74,7 +77,7 @@ pub trait Message: Sized {
     fn may_send(from: Party) -> bool;
 
     /// Bytes of the longest body that may follow, if any may.
-    fn max_body(_roster: &Roster, _round: Round) -> Option<u64> {
+    fn max_body(_roster: &Roster) -> Option<u64> {
         None
     }
 
@@ -90,7 +93,7 @@ pub struct FieldWriter<'a>(&'a mut Writer);
 pub struct FieldReader<'a, 'b>(&'a mut Reader<'b>);
 
 /// A message whose signature holds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Signed<M> {
     from: Party,
     round: Round,
@@ -131,7 +134,7 @@ impl<M: Message> Signed<M> {
     /// [`Error::Signature`].
     pub fn decode(bytes: &[u8], roster: &Roster) -> Result<Self, Error> {
         let (mut signed, body) = Self::decode_head(bytes, roster)?;
-        match M::max_body(roster, signed.round) {
+        match M::max_body(roster) {
             None if !body.is_empty() => return Err(Error::Encoding { reason: "there are bytes left over" }),
             Some(most) if body.len() as u64 > most => return Err(M::OVERSIZE),
             _ => {}
@@ -163,11 +166,10 @@ impl<M: Message> Signed<M> {
     }
 
     fn verify(&self, roster: &Roster) -> Result<(), Error> {
-        let identity = roster.identity(self.from)?;
         if !M::may_send(self.from) {
             return Err(Error::Signature);
         }
-        identity.verify(&self.hash(), &self.signature)
+        roster.identity(self.from)?.verify(&self.hash(), &self.signature)
     }
 
     /// Who sent it.
@@ -203,6 +205,14 @@ impl<M: Message> Signed<M> {
     /// The message without its body.
     fn head_bytes(&self) -> Vec<u8> {
         [&self.header[..], &self.signature].concat()
+    }
+}
+
+impl<M: Message> fmt::Debug for Signed<M> {
+    /// Bodies hold sums and models: their length says enough.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, round, hash) = (self.from, self.round, self.hash());
+        write!(f, "{}({from:?}, {round:?}, {hash:?}, {} bytes of body)", M::NAME, self.body.len())
     }
 }
 
@@ -411,9 +421,7 @@ impl FieldReader<'_, '_> {
         if count > roster.users().len() || count > roster.task().max_users() {
             return Err(Error::Size { what: "the set of users" });
         }
-        (0..count)
-            .map(|_| Ok(Participant { user: self.0.user()?, body_hash: self.0.digest()? }))
-            .collect()
+        (0..count).map(|_| Ok(Participant { user: self.0.user()?, body_hash: self.0.digest()? })).collect()
     }
 }
 
@@ -493,8 +501,8 @@ impl Message for Upload {
         matches!(from, Party::User(_))
     }
 
-    fn max_body(roster: &Roster, round: Round) -> Option<u64> {
-        Some(max_body_bytes(roster.task(), round))
+    fn max_body(roster: &Roster) -> Option<u64> {
+        Some(max_body_bytes(roster.task()))
     }
 
     fn write(&self, out: &mut FieldWriter<'_>) {
@@ -587,8 +595,8 @@ impl Message for Decrypt {
         from == Party::Aggregator
     }
 
-    fn max_body(roster: &Roster, round: Round) -> Option<u64> {
-        Some(SealedSum::max_body_bytes(roster.task(), round))
+    fn max_body(roster: &Roster) -> Option<u64> {
+        Some(SealedSum::max_body_bytes(roster.task()))
     }
 
     fn write(&self, out: &mut FieldWriter<'_>) {
@@ -611,8 +619,8 @@ impl Message for RoundResult {
         from == Party::KeyGenerator
     }
 
-    fn max_body(roster: &Roster, round: Round) -> Option<u64> {
-        Some(WeightSum::payload_bytes(roster.task(), round))
+    fn max_body(roster: &Roster) -> Option<u64> {
+        Some(WeightSum::max_payload_bytes(roster.task()))
     }
 
     fn write(&self, out: &mut FieldWriter<'_>) {
@@ -649,7 +657,7 @@ impl Message for Publish {
         from == Party::Aggregator
     }
 
-    fn max_body(roster: &Roster, _round: Round) -> Option<u64> {
+    fn max_body(roster: &Roster) -> Option<u64> {
         Some(roster.task().config().max_model_bytes.into())
     }
 

@@ -12,8 +12,10 @@ pub use aggregator::{AggregatorEvent, AggregatorParty};
 pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty};
 pub use user::{UserEvent, UserParty};
 
+use core::fmt;
+
 use crate::hash::Digest;
-use crate::log::{Log, LogPoint};
+use crate::log::{Log, LogPoint, Recovered};
 use crate::message::codec::{Reader, Writer};
 use crate::message::{Ending, Message, Signed};
 use crate::{Error, IdentityKey, Overlap, Party, PublicSupport, Roster, Round, WeightSum};
@@ -30,9 +32,10 @@ impl Time {
 
 /// How long a party waits for an answer before it sends again.
 const RETRY: u64 = 2_000;
+/// The same for what is long and takes long to answer.
+const RETRY_REQUEST: u64 = 30_000;
 
-/// Something to be done.
-#[derive(Debug)]
+/// Something to be done. What is stored may hold seeds and sums: it is not printed.
 pub enum Action {
     /// Append these bytes to the log.
     Append(Vec<u8>),
@@ -45,12 +48,25 @@ pub enum Action {
         /// The message.
         message: Vec<u8>,
     },
-    /// Ask the aggregator how the round stands.
-    Poll,
-    /// Send a tick at this time, or later.
+    /// Ask the aggregator how this round stands.
+    Poll(Round),
+    /// Send a tick at this time, or later. One alarm is kept: the latest such action replaces it.
     Wake(Time),
     /// Tell the program that runs the party.
     Notify(Notice),
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Append(bytes) => write!(f, "Append({} bytes)", bytes.len()),
+            Self::Replace(bytes) => write!(f, "Replace({} bytes)", bytes.len()),
+            Self::Send { to, message } => write!(f, "Send({to:?}, {} bytes)", message.len()),
+            Self::Poll(round) => write!(f, "Poll({round:?})"),
+            Self::Wake(time) => write!(f, "Wake({time:?})"),
+            Self::Notify(notice) => write!(f, "Notify({notice:?})"),
+        }
+    }
 }
 
 /// What the program that runs a party needs to know.
@@ -74,9 +90,9 @@ pub enum Notice {
     Finished {
         /// The round.
         round: Round,
-        /// How it ended.
-        ending: Ending,
-        /// To a user: whether its update is in the sum.
+        /// How it ended; not known to a user who heard of a later one first.
+        ending: Option<Ending>,
+        /// To a user: whether its update is known to be in the sum.
         included: bool,
         /// To a user: the new model.
         model: Option<Vec<u8>>,
@@ -113,6 +129,17 @@ impl Desk {
             out.bytes(message);
         }
         Action::Append(self.log.append(&out.into_bytes()))
+    }
+}
+
+/// Brings the file to what was read of it: a new one gets its prefix, a torn tail goes.
+fn restore(recovered: &Recovered<'_>, log: &[u8]) -> Option<Action> {
+    if recovered.valid == 0 {
+        Some(Action::Replace(recovered.log.prefix().to_vec()))
+    } else if recovered.valid < log.len() {
+        Some(Action::Replace(log[..recovered.valid].to_vec()))
+    } else {
+        None
     }
 }
 

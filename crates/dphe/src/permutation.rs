@@ -60,7 +60,11 @@ impl UserSharedSeed {
     }
 
     /// `phi` of a round.
-    pub(crate) fn permutation(&self, task: &TaskParams, round: Round) -> Result<UserSharedPermutation, Error> {
+    pub(crate) fn permutation(
+        &self,
+        task: &TaskParams,
+        round: Round,
+    ) -> Result<UserSharedPermutation, Error> {
         let (key, number) = self.0.at(task, round)?;
         let key = hash("dphe/v1/user-shared", &[&*key, task.id().as_bytes(), &number.to_be_bytes()]);
         Ok(UserSharedPermutation(Permutation::shuffle(key.as_bytes(), task.positions())))
@@ -128,7 +132,7 @@ struct Seed {
 }
 
 impl Seed {
-    /// Farther ahead than this, a round is no honest one, and ratcheting would take long.
+    /// Farther ahead than this, a round is no honest one, and moving on to it would take long.
     const FARTHEST: u64 = 1 << 20;
 
     fn generate(rng: &mut impl CryptoRng) -> Self {

@@ -1,6 +1,6 @@
 //! The roster: the task, its parties and its key, signed by the key generator (docs/protocol.md, section 3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dphe_paillier::{EncryptionKey, KeyBits};
 
@@ -25,7 +25,8 @@ impl Roster {
     /// A roster, signed by the key generator.
     ///
     /// # Errors
-    /// [`Error::Key`] if the encryption key is not of the task's length and mode; [`Error::Size`] for more than 65,536 users.
+    /// [`Error::Key`] if the encryption key is not of the task's length and mode; [`Error::Size`] for more than 65,536 users,
+    /// [`Error::Roster`] if two have the same identity.
     pub fn new(
         task: TaskParams,
         epoch: u32,
@@ -39,6 +40,7 @@ impl Roster {
         if count > TaskParams::MOST_USERS {
             return Err(Error::Size { what: "the roster" });
         }
+        check_distinct(&users)?;
         let key_id = *key.id().as_bytes();
         let mut out = Writer::new();
         out.u8(1);
@@ -62,7 +64,8 @@ impl Roster {
     /// Reads a roster and checks its signature.
     ///
     /// # Errors
-    /// [`Error::Encoding`], [`Error::Version`], [`Error::Size`], [`Error::Task`], [`Error::Key`], [`Error::SetOrder`] or [`Error::Signature`].
+    /// [`Error::Encoding`], [`Error::Version`], [`Error::Size`], [`Error::Task`], [`Error::Key`], [`Error::SetOrder`],
+    /// [`Error::Roster`] or [`Error::Signature`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         Self::decode_of(bytes, |config| match config.profile {
             #[cfg(feature = "hazmat")]
@@ -99,6 +102,7 @@ impl Roster {
             }
             users.insert(user, identity);
         }
+        check_distinct(&users)?;
         let hash = hash("dphe/v1/roster", &[&bytes[..bytes.len() - input.rest().len()]]);
         key_generator.verify(&hash, &input.array()?)?;
         input.finish()?;
@@ -151,8 +155,11 @@ impl Roster {
         }
     }
 
-    /// Checks that a key is the one the roster names.
-    pub(crate) fn check_key(&self, key: &EncryptionKey) -> Result<(), Error> {
+    /// Checks that task and key are those of the roster.
+    pub(crate) fn check_task(&self, task: &TaskParams, key: &EncryptionKey) -> Result<(), Error> {
+        if *task != self.task {
+            return Err(Error::OtherTask);
+        }
         self.task.check_key(key)?;
         if key.id().as_bytes() == &self.key_id {
             Ok(())
@@ -160,4 +167,10 @@ impl Roster {
             Err(Error::Key(dphe_paillier::Error::KeyMismatch))
         }
     }
+}
+
+/// One identity counts once: two users who share one are one person towards the floor.
+fn check_distinct(users: &BTreeMap<UserId, Identity>) -> Result<(), Error> {
+    let identities: BTreeSet<[u8; 32]> = users.values().map(Identity::to_bytes).collect();
+    if identities.len() == users.len() { Ok(()) } else { Err(Error::Roster) }
 }

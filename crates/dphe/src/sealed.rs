@@ -135,8 +135,7 @@ impl SealedUpdate {
         let mut shards = Vec::with_capacity(shard_count);
         let mut taken = vec![false; if shard_count > 0 { task.positions() as usize } else { 0 }];
         for _ in 0..shard_count {
-            let slots: Vec<u32> =
-                input.take(4 * task.capacity())?.chunks_exact(4).map(be_u32).collect();
+            let slots: Vec<u32> = input.take(4 * task.capacity())?.chunks_exact(4).map(be_u32).collect();
             if let Some(&slot) = slots.iter().find(|&&slot| slot >= task.positions()) {
                 return Err(Error::IndexRange { slot, user });
             }
@@ -180,6 +179,13 @@ impl Shape {
         Self { dense_values, dense_ciphertexts: dense_values.div_ceil(task.slots()) }
     }
 
+    /// The largest of any round; cheap, and known before anything of a message is believed.
+    pub(crate) fn largest(task: &TaskParams) -> Self {
+        let support = if task.has_private_support() { 0 } else { task.capacity() * task.block() };
+        let dense_values = support + task.dense();
+        Self { dense_values, dense_ciphertexts: dense_values.div_ceil(task.slots()) }
+    }
+
     /// How many shards an upload of `count` ciphertexts has.
     fn shards_of(&self, task: &TaskParams, count: usize, user: UserId) -> Result<usize, Error> {
         let shards = task.config().shards as usize;
@@ -194,22 +200,26 @@ impl Shape {
         if count == expected(found) {
             Ok(found)
         } else {
-            Err(Error::Count { what: "ciphertexts", expected: expected(found), found: count, user: Some(user) })
+            Err(Error::Count {
+                what: "ciphertexts",
+                expected: expected(found),
+                found: count,
+                user: Some(user),
+            })
         }
     }
 
     fn body_bytes(&self, task: &TaskParams, shards: usize) -> u64 {
         let width = ciphertext_bytes(task) as u64;
-        // in `paper` the number of shards has no bound but its width
-        let columns = (shards as u64).saturating_mul(task.capacity() as u64);
-        columns.saturating_mul(4 + width).saturating_add(self.dense_ciphertexts as u64 * width)
+        let columns = shards as u64 * task.capacity() as u64;
+        columns * (4 + width) + self.dense_ciphertexts as u64 * width
     }
 }
 
-/// The longest body an upload of this round may have: what a transport should let through.
-pub fn max_body_bytes(task: &TaskParams, round: Round) -> u64 {
+/// The longest body an upload of the task may have: what a transport should let through.
+pub fn max_body_bytes(task: &TaskParams) -> u64 {
     let shards = if task.has_private_support() { task.config().shards as usize } else { 0 };
-    Shape::of(task, round).body_bytes(task, shards)
+    Shape::largest(task).body_bytes(task, shards)
 }
 
 /// `phi Enc(w_sum)`: the sum of a round, of at least as many users as the task's floor. It is opened once.
@@ -242,10 +252,10 @@ impl SealedSum {
         self.occupied.len()
     }
 
-    /// The longest body that a request to open a sum of this round may have.
-    pub(crate) fn max_body_bytes(task: &TaskParams, round: Round) -> u64 {
+    /// The longest body that a request to open a sum of the task may have.
+    pub(crate) fn max_body_bytes(task: &TaskParams) -> u64 {
         let positions = if task.has_private_support() { u64::from(task.positions()) } else { 0 };
-        let ciphertexts = positions + Shape::of(task, round).dense_ciphertexts as u64;
+        let ciphertexts = positions + Shape::largest(task).dense_ciphertexts as u64;
         positions.div_ceil(8) + ciphertexts * ciphertext_bytes(task) as u64
     }
 

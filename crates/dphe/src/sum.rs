@@ -79,8 +79,14 @@ impl WeightSum {
         out.into_bytes()
     }
 
+    /// Bytes of the longest payload of the task.
+    pub(crate) fn max_payload_bytes(task: &TaskParams) -> u64 {
+        let weights = if task.has_private_support() { task.dimension() } else { 0 };
+        (weights + Shape::largest(task).dense_values) as u64 * value_bytes(task) as u64
+    }
+
     /// Bytes of the payload of a round.
-    pub(crate) fn payload_bytes(task: &TaskParams, round: Round) -> u64 {
+    fn payload_bytes(task: &TaskParams, round: Round) -> u64 {
         payload_values(task, round) as u64 * value_bytes(task) as u64
     }
 
@@ -88,7 +94,12 @@ impl WeightSum {
     ///
     /// # Errors
     /// [`Error::Proof`] if it does not have the length that the task's sums have.
-    pub fn from_payload(task: &TaskParams, round: Round, users: usize, payload: &[u8]) -> Result<Self, Error> {
+    pub fn from_payload(
+        task: &TaskParams,
+        round: Round,
+        users: usize,
+        payload: &[u8],
+    ) -> Result<Self, Error> {
         let width = value_bytes(task);
         if payload.len() as u64 != Self::payload_bytes(task, round) {
             return Err(Error::Proof);

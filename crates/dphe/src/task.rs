@@ -299,7 +299,10 @@ impl TaskParams {
             (1..=config.dimension).contains(&config.block),
             "a block holds at least one weight, at most all",
         )?;
-        require(config.profile != Profile::Paper || config.block == 1, "in `paper` a position is one weight")?;
+        require(
+            config.profile != Profile::Paper || config.block == 1,
+            "in `paper` a position is one weight",
+        )?;
         require(config.capacity >= 1 && config.shards >= 1, "capacity and shards are at least 1")?;
         require(
             u64::from(config.capacity) * u64::from(config.shards) <= u64::from(config.positions())
@@ -309,14 +312,36 @@ impl TaskParams {
         require(private || config.shards == 1, "in `full` there are no shards: shards must be 1")?;
         require(config.scale_bits <= 48, "more than 48 fractional bits")?;
         require(config.value_bits() >= 2, "scale and clip leave no bit for a value")?;
-        require(config.slot_bits() <= 64, "the sums would need more than 64 bits: lower scale, clip or users")?;
-        require(config.min_users >= 3, "a sum of fewer than three users shows too much: min users is at least 3")?;
+        require(
+            config.slot_bits() <= 64,
+            "the sums would need more than 64 bits: lower scale, clip or users",
+        )?;
+        require(
+            config.min_users >= 3,
+            "a sum of fewer than three users shows too much: min users is at least 3",
+        )?;
         require(config.max_users >= config.min_users, "max users is below min users")?;
         require(config.max_users <= Self::MOST_USERS, "more than 65,536 users")?;
         require(config.min_percent <= 100, "min percent is above 100")?;
         require((1..=16).contains(&config.max_attempts), "between 1 and 16 freeze attempts")?;
         require(config.slots() >= 1, "not one value fits the key")?;
-        require(!private || config.block <= config.slots(), "a block does not fit one plaintext: make it smaller")?;
+        require(
+            !private || config.block <= config.slots(),
+            "a block does not fit one plaintext: make it smaller",
+        )?;
+        require(
+            config.profile != Profile::Paper || config.shards <= config.positions().div_ceil(config.capacity),
+            "more shards than it takes to send everything",
+        )?;
+        // a record of a log, and with it every message, is shorter than 4 GiB
+        let positions = if private { u64::from(config.positions()) } else { 0 };
+        let dense = if private { 0 } else { u64::from(config.capacity) * u64::from(config.block) };
+        let ciphertexts = positions + (dense + u64::from(config.dense)).div_ceil(config.slots().into());
+        require(
+            ciphertexts * u64::from(config.key_bits.div_ceil(4) + 4) <= 1 << 31
+                && config.max_model_bytes <= 1 << 31,
+            "a sum or a model would be longer than 2 GiB: larger blocks, or a smaller model",
+        )?;
         Ok(Self { id, config, key_bits })
     }
 

@@ -165,7 +165,9 @@ impl User {
             // c0 = c mod n is the second half
             .flat_map(|values| values.as_wire().chunks_exact(2 * half).map(|c| &c[half..]))
             .collect();
-        let trivial = |c0: &&[u8]| c0.split_last().is_some_and(|(&last, rest)| last == 1 && rest.iter().all(|&b| b == 0));
+        let trivial = |c0: &&[u8]| {
+            c0.split_last().is_some_and(|(&last, rest)| last == 1 && rest.iter().all(|&b| b == 0))
+        };
         if let Some(index) = noise.iter().position(trivial) {
             return Err(Error::CiphertextTrivial { index, user });
         }

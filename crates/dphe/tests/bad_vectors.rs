@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use chacha20::ChaCha20Rng;
 use dphe::log::Log;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent, UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent,
+    UserParty,
 };
 use dphe::{
-    Digest, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Roster, SparseVector, Threads, UserId, hazmat,
+    Digest, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Roster, Round, SparseVector,
+    Threads, UserId, hazmat,
 };
 use ed25519_dalek::{Signer, SigningKey};
 use json::{array, floats, hex, list, load, number};
@@ -33,7 +35,8 @@ struct Task<'a> {
 
 impl<'a> Task<'a> {
     fn new(json: &'a Value) -> Self {
-        let named = |list: &'a Vec<Value>| list.iter().map(|m| (m["name"].as_str().unwrap(), hex(&m["message"])));
+        let named =
+            |list: &'a Vec<Value>| list.iter().map(|m| (m["name"].as_str().unwrap(), hex(&m["message"])));
         Self {
             json,
             roster: hazmat::decode_roster(&hex(&json["roster"])).unwrap(),
@@ -70,7 +73,9 @@ impl<'a> Task<'a> {
             }
             "key_generator" => {
                 let identity = identity(&self.json["key_generator_seed"]);
-                Kind::KeyGenerator(KeyGeneratorParty::start(keys, identity, roster, &[], threads, NOW).unwrap().0)
+                Kind::KeyGenerator(
+                    KeyGeneratorParty::start(keys, identity, roster, &[], threads, NOW).unwrap().0,
+                )
             }
             _ => {
                 let number: u32 = number(&vector["user"]);
@@ -92,6 +97,7 @@ struct Running<'a> {
     sent: Vec<Vec<u8>>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Kind {
     Aggregator(AggregatorParty),
     KeyGenerator(KeyGeneratorParty),
@@ -109,20 +115,23 @@ impl Running<'_> {
                 party.step(AggregatorEvent::Start { model, deadline, nonce }, NOW)
             }
             (Kind::Aggregator(party), "deadline") => party.step(AggregatorEvent::Tick, Time(u64::MAX)),
-            (Kind::Aggregator(party), "model") => {
-                party.step(AggregatorEvent::NewModel(hex(&json["new_model"])), NOW)
+            (Kind::Aggregator(party), "poll") => {
+                party.step(AggregatorEvent::Poll { user: UserId::new(1).unwrap(), round: Round::FIRST }, NOW)
             }
+            (Kind::Aggregator(party), "model") => party
+                .step(AggregatorEvent::NewModel { round: Round::FIRST, model: hex(&json["new_model"]) }, NOW),
             (Kind::User(party, number), "update") => {
                 let entry = self.task.user(*number);
                 let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
                 let update = LocalUpdate::new(weights).with_dense(floats(&entry["dense_bits"]));
-                party.step(UserEvent::Update(update), NOW, &mut self.rng)
+                party.step(UserEvent::Update { round: Round::FIRST, update }, NOW, &mut self.rng)
             }
             (Kind::User(party, _), "ack_own") => {
                 // the body hash ends the header of the upload
                 let upload = self.sent.iter().rfind(|message| message[5] == 3).unwrap();
                 let end = 35 + 32 + 32 + 4 + 32;
-                let header = [&upload[..5], &[4], &upload[6..30], &[1, 0, 0, 0, 0], &upload[end - 32..end]].concat();
+                let header =
+                    [&upload[..5], &[4], &upload[6..30], &[1, 0, 0, 0, 0], &upload[end - 32..end]].concat();
                 let ack = signed("upload-ack", &header, &array(&json["aggregator_seed"]));
                 party.step(UserEvent::Message(ack), NOW, &mut self.rng)
             }
@@ -209,7 +218,8 @@ fn transcripts() {
         expect(&mut aggregator, "deadline", &["freeze"]);
         expect(&mut aggregator, "freeze_ack", &["decrypt"]);
         expect(&mut aggregator, "result", &[]);
-        expect(&mut aggregator, "model", &["publish", "close"]);
+        expect(&mut aggregator, "model", &["close"]);
+        expect(&mut aggregator, "poll", &["publish", "close"]);
         let mut key_generator = task.party(&serde_json::json!({ "party": "key_generator" }));
         expect(&mut key_generator, "round_open", &["ticket"]);
         expect(&mut key_generator, "freeze", &[]);
@@ -235,8 +245,10 @@ fn transcripts() {
 #[test]
 fn bad_inputs_are_refused_by_name_and_change_nothing() {
     let (messages, bad) = (load("messages.json"), load("bad.json"));
-    let tasks: BTreeMap<&str, Task<'_>> =
-        list(&messages, "tasks").iter().map(|json| (json["name"].as_str().unwrap(), Task::new(json))).collect();
+    let tasks: BTreeMap<&str, Task<'_>> = list(&messages, "tasks")
+        .iter()
+        .map(|json| (json["name"].as_str().unwrap(), Task::new(json)))
+        .collect();
     let vectors = list(&bad, "vectors");
     let mut wrong = Vec::new();
     for vector in vectors {
@@ -248,7 +260,10 @@ fn bad_inputs_are_refused_by_name_and_change_nothing() {
         };
         let (found, expected) = (found.unwrap_or_else(|error| error.code().into()), &vector["expected"]);
         if &found != expected {
-            wrong.push(format!("{}: expected {expected}, found {found} ({})", vector["id"], vector["comment"]));
+            wrong.push(format!(
+                "{}: expected {expected}, found {found} ({})",
+                vector["id"], vector["comment"]
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
@@ -289,7 +304,7 @@ fn weights(running: &mut Running<'_>, vector: &Value) -> Result<Vec<Action>, Err
     let weights = SparseVector::from_dense(&floats(&vector["input"]))?;
     let update = LocalUpdate::new(weights).with_dense(floats(&vector["dense"]));
     let Kind::User(party, _) = &mut running.kind else { panic!("weights are a user's") };
-    party.step(UserEvent::Update(update), NOW, &mut running.rng)
+    party.step(UserEvent::Update { round: Round::FIRST, update }, NOW, &mut running.rng)
 }
 
 fn recover(task: &Task<'_>, vector: &Value) -> Outcome {
@@ -299,7 +314,8 @@ fn recover(task: &Task<'_>, vector: &Value) -> Outcome {
         (_, user) => Party::User(UserId::new(user).unwrap()),
     };
     assert_eq!(Log::new(party, &task.roster).prefix(), hex(&vector["prefix"]));
-    let recovered = Log::recover(party, &task.roster, &hex(&vector["input"]))?;
+    let log = hex(&vector["input"]);
+    let recovered = Log::recover(party, &task.roster, &log)?;
     assert_eq!(recovered.records.len(), number::<usize>(&vector["records"]), "{}", vector["id"]);
     assert_eq!(recovered.checkpoint.is_some(), vector["checkpoint"].as_bool().unwrap(), "{}", vector["id"]);
     assert_eq!(recovered.valid, number::<usize>(&vector["length"]), "{}", vector["id"]);

@@ -21,15 +21,22 @@ fn collect(config: &TaskConfig, users: u32) {
     let mut collecting = roles.aggregator.begin(Round::FIRST);
     let half = config.key_bits as usize / 8;
     for user in 1..=users {
-        let mut body: Vec<u8> =
-            choose(&mut rng, capacity, positions).iter().flat_map(|&slot| (slot as u32).to_be_bytes()).collect();
+        let mut body: Vec<u8> = choose(&mut rng, capacity, positions)
+            .iter()
+            .flat_map(|&slot| (slot as u32).to_be_bytes())
+            .collect();
         let slots = body.len();
         body.resize(slots + capacity * 2 * half, 0);
         rng.fill_bytes(&mut body[slots..]);
         // both halves below the modulus, whose first bit is set
         body[slots..].chunks_exact_mut(half).for_each(|half| half[0] >>= 1);
-        let update =
-            SealedUpdate::from_body(roles.aggregator.task(), Round::FIRST, user_id(user), capacity as u32, &body);
+        let update = SealedUpdate::from_body(
+            roles.aggregator.task(),
+            Round::FIRST,
+            user_id(user),
+            capacity as u32,
+            &body,
+        );
         collecting.accept(update.unwrap(), Threads::all()).unwrap();
     }
     assert_eq!(collecting.users().len(), users as usize);
@@ -68,7 +75,11 @@ fn check(test: &str, config: &TaskConfig) {
     let megabytes = |bytes: usize| bytes as f64 / 1e6;
     for at in [few, many] {
         let (users, peak) = at;
-        println!("{users} users: {:.1} MB, without fingerprints {:.1} MB", megabytes(peak), megabytes(own(at)));
+        println!(
+            "{users} users: {:.1} MB, without fingerprints {:.1} MB",
+            megabytes(peak),
+            megabytes(own(at))
+        );
     }
     let ratio = own(many) as f64 / own(few) as f64;
     assert!(ratio < 1.1, "four times the users took {ratio} times the memory");

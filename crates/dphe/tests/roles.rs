@@ -4,8 +4,8 @@
 mod support;
 
 use dphe::{
-    Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, Profile, PublicSupport, Round, SealedUpdate,
-    SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
+    Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, Profile, PublicSupport, Round,
+    SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
 };
 use support::{ONE, Roles, config, key, rng, roles, roles_of, round, task, update, user_id};
 
@@ -55,7 +55,8 @@ fn weights_that_cannot_be_sealed() {
     ] {
         let (user, rng) = (&roles.users[0], &mut roles.rng);
         // the weight is named, not its place among the non-zeros
-        let error = user.seal(Round::FIRST, &update(24, &[(2, 0.5), (17, w)], &[0.0; 2]), rng, ONE).unwrap_err();
+        let error =
+            user.seal(Round::FIRST, &update(24, &[(2, 0.5), (17, w)], &[0.0; 2]), rng, ONE).unwrap_err();
         assert_eq!(error, Error::Value { index: 17, reason });
         assert_eq!((error.code(), error.culprit()), ("value", None));
         let error = user.seal(Round::FIRST, &update(24, &[], &[0.0, w]), rng, ONE).unwrap_err();
@@ -63,8 +64,12 @@ fn weights_that_cannot_be_sealed() {
         // what is not zero is not lost on the way to a sparse vector either
         let mut dense = [0.0; 24];
         dense[9] = w;
-        let update = dphe::LocalUpdate::new(SparseVector::from_dense(&dense).unwrap()).with_dense(vec![0.0; 2]);
-        assert_eq!(user.seal(Round::FIRST, &update, rng, ONE).unwrap_err(), Error::Value { index: 9, reason });
+        let update =
+            dphe::LocalUpdate::new(SparseVector::from_dense(&dense).unwrap()).with_dense(vec![0.0; 2]);
+        assert_eq!(
+            user.seal(Round::FIRST, &update, rng, ONE).unwrap_err(),
+            Error::Value { index: 9, reason }
+        );
     }
     let collecting = roles.aggregator.begin(Round::FIRST);
     finish(&mut roles, collecting);
@@ -114,7 +119,9 @@ fn clipping_counts_what_it_clips() {
 
 #[test]
 fn too_many_positions() {
-    for (profile, capacity, shards) in [(Profile::Sparse, 3, 2), (Profile::Paper, 2, 3), (Profile::Sparse, 6, 1)] {
+    for (profile, capacity, shards) in
+        [(Profile::Sparse, 3, 2), (Profile::Paper, 2, 3), (Profile::Sparse, 6, 1)]
+    {
         let config = TaskConfig { capacity, shards, ..config(profile) };
         let block = config.block;
         let mut roles = roles(config, 3, 4);
@@ -170,11 +177,13 @@ fn weights_outside_a_public_support() {
                 let mut weights: Vec<(u32, f64)> = inside.iter().map(|&i| (i as u32, 0.5)).collect();
                 weights.push((index as u32, 0.5));
                 weights.sort_unstable_by_key(|&(i, _)| i);
-                let error = user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
+                let error =
+                    user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
                 assert_eq!(error, Error::Support { index, round });
                 assert_eq!(error.code(), "support");
                 // a zero there says nothing
-                user.seal(round, &update(24, &[(index as u32, -0.0)], &[0.0; 2]), &mut roles.rng, ONE).unwrap();
+                user.seal(round, &update(24, &[(index as u32, -0.0)], &[0.0; 2]), &mut roles.rng, ONE)
+                    .unwrap();
             }
             let weights: Vec<(u32, f64)> = inside.iter().map(|&i| (i as u32, 0.5)).collect();
             let sealed = user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap();
@@ -246,7 +255,8 @@ fn updates_and_replicas_of_another_round() {
     }
     // no honest round is that far ahead
     for number in [(1 << 20) + 2, u64::MAX] {
-        let error = roles.users[0].seal(round(number), &update(24, &[], &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
+        let error =
+            roles.users[0].seal(round(number), &update(24, &[], &[0.0; 2]), &mut roles.rng, ONE).unwrap_err();
         assert_eq!(error, Error::Future { round: round(number), current: Round::FIRST });
     }
     finish(&mut roles, collecting);
@@ -308,9 +318,11 @@ fn fewer_users_than_the_floor() {
 #[test]
 fn a_round_is_opened_once() {
     for profile in [Profile::Sparse, Profile::Full, Profile::Paper] {
-        let config = TaskConfig { capacity: if profile == Profile::Full { 12 } else { 4 }, ..config(profile) };
+        let config =
+            TaskConfig { capacity: if profile == Profile::Full { 12 } else { 4 }, ..config(profile) };
         let mut roles = roles(config, 3, 12);
-        let bodies: Vec<_> = roles.users.iter().map(|user| seal(user, round(2), &mut roles.rng).to_body()).collect();
+        let bodies: Vec<_> =
+            roles.users.iter().map(|user| seal(user, round(2), &mut roles.rng).to_body()).collect();
         let replay = |aggregator: &Aggregator| {
             let mut collecting = aggregator.begin(round(2));
             for (user, body) in roles.users.iter().zip(&bodies) {
@@ -331,7 +343,8 @@ fn a_round_is_opened_once() {
         for user in &roles.users {
             collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
         }
-        let error = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
+        let error =
+            roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
         assert_eq!(error, Error::Committed);
         let collecting = roles.aggregator.begin(round(3));
         finish(&mut roles, collecting);
@@ -651,7 +664,8 @@ impl rand_core::TryCryptoRng for Stuck {}
 #[test]
 fn a_broken_generator_is_noticed_before_anything_is_sent() {
     let roles = roles(config(Profile::Sparse), 1, 21);
-    let error = roles.users[0].seal(Round::FIRST, &update(24, &[(1, 0.5)], &[0.0; 2]), &mut Stuck, ONE).unwrap_err();
+    let error =
+        roles.users[0].seal(Round::FIRST, &update(24, &[(1, 0.5)], &[0.0; 2]), &mut Stuck, ONE).unwrap_err();
     assert_eq!(error, Error::NonceReuse { user: user_id(1) });
 }
 
@@ -664,7 +678,7 @@ fn tasks_that_cannot_be() {
     for config in [&sparse, &full, &paper] {
         TaskParams::new(id, config.clone()).unwrap();
     }
-    let cases: [(TaskConfig, &str); 29] = [
+    let cases: [(TaskConfig, &str); 32] = [
         (TaskConfig { dimension: 0, ..sparse.clone() }, "it has no weights"),
         (TaskConfig { dimension: (1 << 30) + 1, ..sparse.clone() }, "it has more than 2^30 weights"),
         (TaskConfig { dense: (1 << 24) + 1, ..sparse.clone() }, "it has more than 2^24 dense values"),
@@ -673,14 +687,26 @@ fn tasks_that_cannot_be() {
         (TaskConfig { block: 2, ..paper.clone() }, "in `paper` a position is one weight"),
         (TaskConfig { capacity: 0, ..sparse.clone() }, "capacity and shards are at least 1"),
         (TaskConfig { shards: 0, ..sparse.clone() }, "capacity and shards are at least 1"),
-        (TaskConfig { capacity: 7, ..sparse.clone() }, "capacity times shards is more than there are positions"),
-        (TaskConfig { shards: 4, ..sparse.clone() }, "capacity times shards is more than there are positions"),
+        (
+            TaskConfig { capacity: 7, ..sparse.clone() },
+            "capacity times shards is more than there are positions",
+        ),
+        (
+            TaskConfig { shards: 4, ..sparse.clone() },
+            "capacity times shards is more than there are positions",
+        ),
         (
             TaskConfig { capacity: u32::MAX, shards: u32::MAX, ..sparse.clone() },
             "capacity times shards is more than there are positions",
         ),
-        (TaskConfig { capacity: 13, ..full.clone() }, "capacity times shards is more than there are positions"),
-        (TaskConfig { capacity: 25, ..paper.clone() }, "capacity times shards is more than there are positions"),
+        (
+            TaskConfig { capacity: 13, ..full.clone() },
+            "capacity times shards is more than there are positions",
+        ),
+        (
+            TaskConfig { capacity: 25, ..paper.clone() },
+            "capacity times shards is more than there are positions",
+        ),
         (TaskConfig { shards: 2, ..full.clone() }, "in `full` there are no shards: shards must be 1"),
         (TaskConfig { scale_bits: 49, ..sparse.clone() }, "more than 48 fractional bits"),
         (TaskConfig { scale_bits: 255, ..sparse.clone() }, "more than 48 fractional bits"),
@@ -713,6 +739,15 @@ fn tasks_that_cannot_be() {
             TaskConfig { dimension: 1000, block: 1000, capacity: 1, shards: 1, ..sparse.clone() },
             "a block does not fit one plaintext: make it smaller",
         ),
+        (TaskConfig { shards: 7, ..paper.clone() }, "more shards than it takes to send everything"),
+        (
+            TaskConfig { dimension: 1 << 30, ..sparse.clone() },
+            "a sum or a model would be longer than 2 GiB: larger blocks, or a smaller model",
+        ),
+        (
+            TaskConfig { max_model_bytes: (1 << 31) + 1, ..sparse.clone() },
+            "a sum or a model would be longer than 2 GiB: larger blocks, or a smaller model",
+        ),
     ];
     let count = cases.len();
     for (config, reason) in cases {
@@ -722,11 +757,12 @@ fn tasks_that_cannot_be() {
     }
     // at the edge of each rule
     for config in [
-        TaskConfig { dimension: 1 << 30, ..sparse.clone() },
+        TaskConfig { dimension: 1 << 30, block: 1 << 20, capacity: 1, ..full.clone() },
         TaskConfig { dense: 1 << 24, ..sparse.clone() },
         TaskConfig { block: 24, capacity: 1, ..full.clone() },
         TaskConfig { capacity: 6, ..sparse.clone() },
-        TaskConfig { shards: 100, ..paper.clone() },
+        TaskConfig { shards: 6, ..paper.clone() },
+        TaskConfig { max_model_bytes: 1 << 31, ..sparse.clone() },
         TaskConfig { scale_bits: 48, ..sparse.clone() },
         TaskConfig { clip_exponent: -15, ..sparse.clone() },
         TaskConfig { clip_exponent: 44, ..sparse.clone() },
@@ -761,7 +797,7 @@ fn tasks_that_cannot_be() {
     println!("{count} tasks refused");
 }
 
-/// Numbers at the end of their range make no arithmetic overflow.
+/// What would not fit a record is no task, and numbers at the end of their range make no arithmetic overflow.
 #[test]
 fn the_largest_task_has_a_size() {
     let config = TaskConfig {
@@ -772,8 +808,11 @@ fn the_largest_task_has_a_size() {
         key_bits: 2048,
         ..config(Profile::Paper)
     };
-    let task = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
-    assert_eq!(dphe::max_body_bytes(&task, Round::FIRST), u64::MAX);
+    let make = |config: &TaskConfig| TaskParams::new(TaskId::from_bytes([1; 16]), config.clone());
+    assert_eq!(make(&config).unwrap_err().code(), "policy");
+    assert_eq!(make(&TaskConfig { shards: 1, ..config.clone() }).unwrap_err().code(), "policy");
+    let task = make(&TaskConfig { shards: 1, dimension: 1 << 21, capacity: 1 << 21, ..config }).unwrap();
+    assert!(dphe::max_body_bytes(&task) < 1 << 32);
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod support;
 
 use chacha20::ChaCha20Rng;
 use dphe::{
-    ClipRule, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector, TaskConfig, Threads,
-    WeightSum,
+    ClipRule, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector, TaskConfig,
+    Threads, WeightSum,
 };
 use rand_core::Rng as _;
 use support::{Roles, below, choose, config, encoded, rng, roles, round, shuffle};
@@ -73,8 +73,11 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     let Roles { mut key_generator, aggregator, users, mut rng } = roles(config.clone(), users, seed);
     let task = key_generator.task().clone();
     let support = PublicSupport::of(&task, round);
-    let positions: Vec<u32> =
-        if task.has_private_support() { (0..task.positions()).collect() } else { support.positions().to_vec() };
+    let positions: Vec<u32> = if task.has_private_support() {
+        (0..task.positions()).collect()
+    } else {
+        support.positions().to_vec()
+    };
     let room = positions.len().min(config.capacity as usize * config.shards as usize);
     let scale = f64::from(config.scale_bits).exp2();
 
@@ -93,7 +96,11 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
         let clip = f64::from(config.clip_exponent).exp2();
         let outside = plain.weights.iter().chain(&plain.dense).filter(|w| w.abs() > clip).count();
         assert_eq!(update.clipped(), outside);
-        plain.indices.iter().zip(&plain.weights).for_each(|(&i, &w)| weights[i as usize] += encoded(w, config));
+        plain
+            .indices
+            .iter()
+            .zip(&plain.weights)
+            .for_each(|(&i, &w)| weights[i as usize] += encoded(w, config));
         dense.iter_mut().zip(&plain.dense).for_each(|(sum, &w)| *sum += encoded(w, config));
 
         let (body, count) = (update.to_body(), update.ciphertexts(&task));
@@ -111,7 +118,7 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     for pair in sizes.windows(2) {
         assert!(pair[0].2 != pair[1].2 || pair[0] == pair[1], "sizes differ: {pair:?}");
     }
-    assert!(sizes.iter().all(|&(bytes, ..)| bytes as u64 <= dphe::max_body_bytes(&task, round)));
+    assert!(sizes.iter().all(|&(bytes, ..)| bytes as u64 <= dphe::max_body_bytes(&task)));
 
     // any order, any replica, merged in any order
     shuffle(&mut sealed, &mut rng);
@@ -127,13 +134,19 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
 
     assert_eq!(opened.users(), users.len());
     assert_eq!(opened.round(), round);
-    let expected: Vec<i64> =
-        if task.has_private_support() { weights.clone() } else { support.indices().map(|i| weights[i]).collect() };
+    let expected: Vec<i64> = if task.has_private_support() {
+        weights.clone()
+    } else {
+        support.indices().map(|i| weights[i]).collect()
+    };
     assert!(opened.weights() == expected, "the weights differ");
     assert_eq!(opened.dense(), dense);
     let average = opened.average();
     let mean = |sum: &i64| *sum as f64 / scale / users.len() as f64;
-    assert!(average.weights.iter().eq(weights.iter().map(mean).collect::<Vec<_>>().iter()), "the averages differ");
+    assert!(
+        average.weights.iter().eq(weights.iter().map(mean).collect::<Vec<_>>().iter()),
+        "the averages differ"
+    );
     assert!(average.dense.iter().eq(dense.iter().map(mean).collect::<Vec<_>>().iter()));
     let payload = opened.to_payload(&task);
     assert_eq!(WeightSum::from_payload(&task, round, users.len(), &payload).unwrap(), opened);
@@ -230,7 +243,13 @@ fn opened_sums_are_the_sums_under_a_real_key() {
 #[ignore = "takes minutes"]
 fn opened_sums_are_the_sums_under_a_real_key_for_every_weight() {
     let big = |profile| TaskConfig { dimension: 206_848, key_bits: 2048, max_users: 4, ..config(profile) };
-    check(&TaskConfig { block: 1, capacity: 20_685, shards: 1, ..big(Profile::Sparse) }, round(1), 3, 1, Threads::all());
+    check(
+        &TaskConfig { block: 1, capacity: 20_685, shards: 1, ..big(Profile::Sparse) },
+        round(1),
+        3,
+        1,
+        Threads::all(),
+    );
     check(&TaskConfig { block: 101, capacity: 2048, ..big(Profile::Full) }, round(1), 3, 2, Threads::all());
 }
 
@@ -246,8 +265,11 @@ fn uploads_have_one_size_whatever_is_in_them() {
             let support = PublicSupport::of(&task, Round::FIRST);
             let mut sizes = Vec::new();
             for occupied in 0..=(capacity * shards) as usize {
-                let positions: Vec<u32> =
-                    if profile == Profile::Full { support.positions().to_vec() } else { (0..task.positions()).collect() };
+                let positions: Vec<u32> = if profile == Profile::Full {
+                    support.positions().to_vec()
+                } else {
+                    (0..task.positions()).collect()
+                };
                 let plain = plain(&config, &positions, occupied.min(positions.len()), &mut rng);
                 let sealed = users[0].seal(Round::FIRST, &plain.update(24), &mut rng, Threads::ONE).unwrap();
                 sizes.push((sealed.to_body().len(), sealed.ciphertexts(&task)));

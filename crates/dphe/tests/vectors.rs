@@ -11,9 +11,9 @@ use dphe::{
     SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId, hazmat,
 };
 use dphe_paillier::DecryptionKey;
+use json::{array, floats, hex, list, load, number, table};
 use rand_core::SeedableRng;
 use serde_json::Value;
-use json::{array, floats, hex, list, load, number, table};
 
 fn config(policy: &Value) -> TaskConfig {
     TaskConfig {
@@ -128,9 +128,14 @@ fn rounds() {
             let mut collecting = aggregator.begin(round);
             for entry in order {
                 let body = hex(&entry["body"]);
-                let update =
-                    SealedUpdate::from_body(&task, round, user(&entry["user"]), number(&entry["count"]), &body)
-                        .unwrap();
+                let update = SealedUpdate::from_body(
+                    &task,
+                    round,
+                    user(&entry["user"]),
+                    number(&entry["count"]),
+                    &body,
+                )
+                .unwrap();
                 assert_eq!(update.to_body(), body, "{id}");
                 collecting.accept(update, Threads::ONE).unwrap();
             }

@@ -163,7 +163,7 @@ fn policies() -> Json {
             ..sparse.clone()
         },
         Policy { clip: true, dense: 202, min_users: 50, min_percent: 67, max_users: 65_536, ..sparse },
-        Policy { capacity: 20, max_attempts: 16, max_model_bytes: u32::MAX, ..full.clone() },
+        Policy { capacity: 20, max_attempts: 16, max_model_bytes: 1 << 31, ..full.clone() },
         Policy { dimension: 1 << 30, capacity: 1, dense: 1, scale_bits: 48, clip_exponent: 12, ..full },
         Policy { shards: 4, ..paper },
     ];

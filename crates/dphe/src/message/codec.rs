@@ -45,7 +45,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Error::Encoding { reason: "it is cut short" })?;
+        let (taken, rest) =
+            self.0.split_at_checked(count).ok_or(Error::Encoding { reason: "it is cut short" })?;
         self.0 = rest;
         Ok(taken)
     }

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use dphe_paillier::Threads;
 
 use super::{
-    Action, Desk, Notice, RETRY, Time, check_next, damaged, read_point, read_record, read_round, stored, write_point,
+    Action, Desk, Notice, RETRY, RETRY_REQUEST, Time, check_next, damaged, read_point, read_record,
+    read_round, restore, stored, write_point,
 };
 use crate::aggregator::{Aggregator, Collecting, Overlap};
 use crate::hash::Digest;
 use crate::log::{Log, LogPoint};
 use crate::message::codec::{Reader, Writer};
 use crate::message::{
-    Close, Decrypt, Ending, Freeze, FreezeAck, Message, Outcome, Participant, Publish, RoundOpen, RoundResult,
-    RoundTicket, Signed, Upload, UploadAck, kind, payload_hash, sum_hash, upload_hash,
+    Close, Decrypt, Ending, Freeze, FreezeAck, Message, Outcome, Participant, Publish, RoundOpen,
+    RoundResult, RoundTicket, Signed, Upload, UploadAck, kind, payload_hash, sum_hash, upload_hash,
 };
 use crate::permutation::UserAggregatorSeed;
 use crate::sealed::SealedUpdate;
@@ -34,9 +35,19 @@ pub enum AggregatorEvent {
     /// A message came in.
     Message(Vec<u8>),
     /// A user asks how the round stands.
-    Poll(UserId),
+    Poll {
+        /// Who asks.
+        user: UserId,
+        /// The round it is in, or waits for.
+        round: Round,
+    },
     /// The new model, made from the sum of the round.
-    NewModel(Vec<u8>),
+    NewModel {
+        /// The round.
+        round: Round,
+        /// The model.
+        model: Vec<u8>,
+    },
     /// Give the round up, after its ticket and before its sum is asked for.
     Abort,
     /// The time it asked for has come.
@@ -114,8 +125,12 @@ impl AggregatorParty {
         threads: Threads,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_key(&keys.encryption)?;
+        roster.check_task(&keys.task, &keys.encryption)?;
+        if !keys.ua.keys().copied().eq(roster.users()) {
+            return Err(Error::Roster);
+        }
         let recovered = Log::recover(Party::Aggregator, &roster, log)?;
+        let restored = restore(&recovered, log);
         let mut party = Self {
             desk: Desk::new(Party::Aggregator, identity, roster, recovered.log)?,
             aggregator: Aggregator::new(keys)?,
@@ -126,12 +141,12 @@ impl AggregatorParty {
             seen: None,
         };
         if let Some(checkpoint) = recovered.checkpoint {
-            party.read_checkpoint(&checkpoint)?;
+            party.read_checkpoint(checkpoint)?;
         }
         for record in &recovered.records {
             party.replay(record, now)?;
         }
-        let mut actions = Vec::new();
+        let mut actions: Vec<Action> = restored.into_iter().collect();
         match &party.state {
             State::Received(..) => party.announce(&mut actions)?,
             State::Ended => party.finish(&mut actions),
@@ -168,8 +183,8 @@ impl AggregatorParty {
         let roster = &self.desk.roster;
         match event {
             AggregatorEvent::Start { model, deadline, nonce } => self.open(model, deadline, nonce, now),
-            AggregatorEvent::Poll(user) => self.poll(user),
-            AggregatorEvent::NewModel(model) => self.publish(&model),
+            AggregatorEvent::Poll { user, round } => self.poll(user, round),
+            AggregatorEvent::NewModel { round, model } => self.publish(round, &model),
             AggregatorEvent::Abort => self.abort(),
             AggregatorEvent::Tick => self.tick(now),
             AggregatorEvent::Message(bytes) => match kind(&bytes)? {
@@ -182,7 +197,13 @@ impl AggregatorParty {
         }
     }
 
-    fn open(&mut self, model: Digest, deadline: u64, nonce: [u8; 16], now: Time) -> Result<Vec<Action>, Error> {
+    fn open(
+        &mut self,
+        model: Digest,
+        deadline: u64,
+        nonce: [u8; 16],
+        now: Time,
+    ) -> Result<Vec<Action>, Error> {
         if !self.is_idle() {
             return Err(Error::Order { expected: "the round under way must end first" });
         }
@@ -245,19 +266,24 @@ impl AggregatorParty {
         check_next(upload.round(), self.round)?;
         let message = upload.message();
         let known = self.state.uploads().and_then(|uploads| uploads.get(&user));
-        if known == Some(&message.body_hash) && self.state.ticket().map(Signed::hash) == Some(message.ticket) {
+        if known == Some(&message.body_hash) && self.state.ticket().map(Signed::hash) == Some(message.ticket)
+        {
             return Ok(vec![self.ack(user, message.body_hash)]);
         }
         let round = self.round;
         let gathering = match &mut self.state {
-            State::Idle | State::Opened(_) => return Err(Error::Order { expected: "the round has no ticket yet" }),
+            State::Idle | State::Opened(_) => {
+                return Err(Error::Order { expected: "the round has no ticket yet" });
+            }
             State::Collecting(gathering) => gathering,
             _ => return Err(Error::Late { round }),
         };
         gathering.fold(upload, user, &self.desk.roster, self.threads)?;
-        let mut actions = vec![self.desk.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
+        let mut actions =
+            vec![self.desk.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
         if let State::Collecting(gathering) = &self.state
-            && gathering.uploads.len() == self.desk.roster.users().len().min(self.desk.roster.task().max_users())
+            && gathering.uploads.len()
+                == self.desk.roster.users().len().min(self.desk.roster.task().max_users())
         {
             self.freeze(now, &mut actions);
         }
@@ -295,7 +321,9 @@ impl AggregatorParty {
 
     /// Turns what was collected into a sum; below the floor nothing happens.
     fn take_sum(&mut self) -> Option<(InRound, Signed<Freeze>, Vec<u8>)> {
-        let State::Collecting(gathering) = core::mem::replace(&mut self.state, State::Idle) else { return None };
+        let State::Collecting(gathering) = core::mem::replace(&mut self.state, State::Idle) else {
+            return None;
+        };
         let Gathering { ticket, collecting, uploads, deadline } = *gathering;
         let overlap = Some(collecting.overlap());
         match collecting.close(self.threads) {
@@ -312,7 +340,10 @@ impl AggregatorParty {
                     mask: 0,
                     sum_hash: sum_hash(&body),
                     occupied: sum.occupied() as u32,
-                    users: uploads.iter().map(|(&user, &body_hash)| Participant { user, body_hash }).collect(),
+                    users: uploads
+                        .iter()
+                        .map(|(&user, &body_hash)| Participant { user, body_hash })
+                        .collect(),
                 };
                 let freeze = self.desk.sign(self.round, freeze, Vec::new());
                 Some((InRound { ticket, overlap, uploads }, freeze, body))
@@ -323,7 +354,9 @@ impl AggregatorParty {
     fn freeze_ack(&mut self, ack: &Signed<FreezeAck>, now: Time) -> Result<Vec<Action>, Error> {
         check_next(ack.round(), self.round)?;
         let freeze = match &self.state {
-            State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => freeze,
+            State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => {
+                freeze
+            }
             _ => return Err(Error::Order { expected: "nothing is frozen yet" }),
         };
         if ack.message().freeze != freeze.hash() || ack.message().attempt != freeze.message().attempt {
@@ -344,7 +377,7 @@ impl AggregatorParty {
             sum_hash: freeze.message().sum_hash,
         };
         let request = self.desk.sign(self.round, request, body);
-        let mut actions = vec![self.desk.append(DECRYPT, &[&request.to_bytes()])];
+        let mut actions = vec![self.desk.append(DECRYPT, &[&request.to_bytes(), &ack.to_bytes()])];
         self.state = State::Requested(round, freeze, request);
         self.send_again(now, &mut actions);
         Ok(actions)
@@ -405,7 +438,8 @@ impl AggregatorParty {
         Ok(())
     }
 
-    fn publish(&mut self, model: &[u8]) -> Result<Vec<Action>, Error> {
+    fn publish(&mut self, round: Round, model: &[u8]) -> Result<Vec<Action>, Error> {
+        check_next(round, self.round)?;
         let State::Received(_, freeze, result) = &self.state else {
             return Err(Error::Order { expected: "there is no sum to make a model of" });
         };
@@ -454,10 +488,9 @@ impl AggregatorParty {
     fn finish(&mut self, actions: &mut Vec<Action>) {
         let Some(ended) = self.last.clone() else { return };
         let close = ended.close.to_bytes();
+        // the model itself is fetched by those who want it, one at a time
         for user in self.desk.roster.users() {
-            let to = Party::User(user);
-            actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
-            actions.push(Action::Send { to, message: close.clone() });
+            actions.push(Action::Send { to: Party::User(user), message: close.clone() });
         }
         actions.push(Action::Send { to: Party::KeyGenerator, message: close });
         let round = self.round;
@@ -467,17 +500,22 @@ impl AggregatorParty {
         let checkpoint = zeroize::Zeroizing::new(self.write_checkpoint());
         actions.push(Action::Replace(self.desk.log.checkpoint(&checkpoint)));
         let ending = ended.close.message().ending;
-        actions.push(Action::Notify(Notice::Finished { round, ending, included: false, model: None }));
+        actions.push(Action::Notify(Notice::Finished {
+            round,
+            ending: Some(ending),
+            included: false,
+            model: None,
+        }));
     }
 
     /// What a user who asks may need: the ticket of the round, or how the last one ended.
-    fn poll(&self, user: UserId) -> Result<Vec<Action>, Error> {
+    fn poll(&self, user: UserId, round: Round) -> Result<Vec<Action>, Error> {
         if !self.desk.roster.contains(user) {
             return Err(Error::UnknownUser(user));
         }
         let to = Party::User(user);
         let mut actions = Vec::new();
-        if let Some(ended) = &self.last {
+        if let Some(ended) = self.last.as_ref().filter(|ended| ended.close.round() >= round) {
             actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
             actions.push(Action::Send { to, message: ended.close.to_bytes() });
         }
@@ -502,7 +540,12 @@ impl AggregatorParty {
                 return;
             }
             State::Frozen(_, freeze, _) => actions.push(Action::Send { to, message: freeze.to_bytes() }),
-            State::Requested(_, _, request) => actions.push(Action::Send { to, message: request.to_bytes() }),
+            State::Requested(_, _, request) => {
+                // it is long, and takes long to answer
+                actions.push(Action::Send { to, message: request.to_bytes() });
+                actions.push(Action::Wake(now.after(RETRY_REQUEST)));
+                return;
+            }
         }
         actions.push(Action::Wake(now.after(RETRY)));
     }
@@ -578,6 +621,8 @@ impl AggregatorParty {
                 self.state = State::Frozen(round, again, body);
             }
             (DECRYPT, State::Frozen(round, freeze, _)) => {
+                let ack: Signed<FreezeAck> = stored(&messages, 1, roster)?;
+                LogPoint::follow(&mut self.seen, ack.message().log)?;
                 self.state = State::Requested(round, freeze, stored(&messages, 0, roster)?);
             }
             (RESULT, State::Requested(round, freeze, _)) => {
@@ -632,7 +677,9 @@ impl State {
         match self {
             Self::Idle | Self::Opened(_) | Self::Ended => None,
             Self::Collecting(gathering) => Some(&gathering.ticket),
-            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => Some(&round.ticket),
+            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => {
+                Some(&round.ticket)
+            }
         }
     }
 
@@ -640,7 +687,9 @@ impl State {
         match self {
             Self::Idle | Self::Opened(_) | Self::Ended => None,
             Self::Collecting(gathering) => Some(&gathering.uploads),
-            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => Some(&round.uploads),
+            Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => {
+                Some(&round.uploads)
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use dphe_paillier::Threads;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{Action, Desk, Time, check_next, damaged, read_record, read_round, stored};
+use super::{Action, Desk, Time, check_next, damaged, read_record, read_round, restore, stored};
 use crate::hash::Digest;
 use crate::log::{Log, LogPoint};
 use crate::message::codec::{Reader, Writer};
@@ -34,8 +34,8 @@ pub struct KeyGeneratorParty {
     /// The round at hand, or the next one.
     round: Round,
     state: State,
-    /// The sets that were committed, with the model they started from: what the differencing rule looks at.
-    committed: Vec<(Digest, Vec<UserId>)>,
+    /// The sets whose sums were given out, with the model they started from: what the differencing rule looks at.
+    released: Vec<(Digest, Vec<UserId>)>,
 }
 
 #[derive(Debug)]
@@ -80,27 +80,22 @@ impl KeyGeneratorParty {
         threads: Threads,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_key(keys.encryption_key())?;
+        roster.check_task(keys.task(), keys.encryption_key())?;
         let recovered = Log::recover(Party::KeyGenerator, &roster, log)?;
+        let restored = restore(&recovered, log);
         let desk = Desk::new(Party::KeyGenerator, identity, roster, recovered.log)?;
-        let mut party = Self {
-            desk,
-            keys,
-            threads,
-            round: Round::FIRST,
-            state: State::Idle,
-            committed: Vec::new(),
-        };
+        let mut party =
+            Self { desk, keys, threads, round: Round::FIRST, state: State::Idle, released: Vec::new() };
         if let Some(checkpoint) = recovered.checkpoint {
-            party.read_checkpoint(&checkpoint).map_err(damaged)?;
+            party.read_checkpoint(checkpoint).map_err(damaged)?;
         }
         for record in &recovered.records {
             party.replay(record)?;
         }
-        let actions = match &party.state {
-            State::Committed(..) => vec![Action::Wake(now)],
-            _ => Vec::new(),
-        };
+        let mut actions: Vec<Action> = restored.into_iter().collect();
+        if let State::Committed(..) = party.state {
+            actions.push(Action::Wake(now));
+        }
         Ok((party, actions))
     }
 
@@ -179,7 +174,8 @@ impl KeyGeneratorParty {
 
     fn freeze(&mut self, freeze: Signed<Freeze>) -> Result<Vec<Action>, Error> {
         check_next(freeze.round(), self.round)?;
-        let ticketed = self.state.ticketed().ok_or(Error::Order { expected: "a round-open comes first" })?.clone();
+        let ticketed =
+            self.state.ticketed().ok_or(Error::Order { expected: "a round-open comes first" })?.clone();
         let message = freeze.message();
         let last = self.state.frozen();
         if let Some(Frozen { freeze: known, ack }) = last
@@ -205,9 +201,21 @@ impl KeyGeneratorParty {
             return Err(Error::Attempts { attempt: message.attempt, max });
         }
         check_set(&message.users, &self.desk.roster)?;
+        // more positions than the set can have sent are somebody else's
+        let task = self.desk.roster.task();
+        let most = (message.users.len() as u64 * u64::from(task.config().shards))
+            .saturating_mul(task.capacity() as u64);
+        if task.has_private_support() && u64::from(message.occupied) > most {
+            let found = message.occupied as usize;
+            return Err(Error::Count {
+                what: "occupied positions",
+                expected: usize::try_from(most).unwrap_or(usize::MAX),
+                found,
+                user: None,
+            });
+        }
         self.check_differences(&ticketed.ticket.message().model, &message.users)?;
-        let ack =
-            FreezeAck { freeze: freeze.hash(), attempt: message.attempt, log: self.desk.log.point() };
+        let ack = FreezeAck { freeze: freeze.hash(), attempt: message.attempt, log: self.desk.log.point() };
         let ack = self.desk.sign(freeze.round(), ack, Vec::new());
         let record = self.desk.append(FREEZE, &[&freeze.to_bytes(), &ack.to_bytes()]);
         let actions = vec![record, to_aggregator(&ack)];
@@ -235,15 +243,19 @@ impl KeyGeneratorParty {
                 differences += 1;
             }
         };
-        let mut sets = self.committed.iter().filter(|(base, _)| base == model);
+        let mut sets = self.released.iter().filter(|(base, _)| base == model);
         if sets.any(|(_, set)| differs_by_one(set)) { Err(Error::SetDifference) } else { Ok(()) }
     }
 
     fn decrypt(&mut self, request: Signed<Decrypt>, now: Time) -> Result<Vec<Action>, Error> {
         check_next(request.round(), self.round)?;
         let (ticketed, frozen) = match &self.state {
-            State::Idle | State::Ticketed(_) => return Err(Error::Order { expected: "a freeze comes first" }),
-            State::Committed(_, _, known) if known.hash() == request.hash() => return Ok(vec![Action::Wake(now)]),
+            State::Idle | State::Ticketed(_) => {
+                return Err(Error::Order { expected: "a freeze comes first" });
+            }
+            State::Committed(_, _, known) if known.hash() == request.hash() => {
+                return Ok(vec![Action::Wake(now)]);
+            }
             State::Answered(_, _, known, result) if known.hash() == request.hash() => {
                 return Ok(vec![to_aggregator(result)]);
             }
@@ -265,7 +277,6 @@ impl KeyGeneratorParty {
         self.keys.check(&sum, self.threads)?;
         let record = self.desk.append(COMMIT, &[&request.to_bytes()]);
         let (ticketed, frozen) = (ticketed.clone(), frozen.clone());
-        self.remember(&ticketed, &frozen);
         self.state = State::Committed(ticketed, frozen, request);
         Ok(vec![record, Action::Wake(now)])
     }
@@ -276,16 +287,25 @@ impl KeyGeneratorParty {
         SealedSum::from_body(self.desk.roster.task(), request.round(), users, occupied, request.body())
     }
 
-    fn remember(&mut self, ticketed: &Ticketed, frozen: &Frozen) {
-        let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
-        self.committed.push((ticketed.ticket.message().model, users));
+    /// Keeps the set of a sum that was given out. One that failed told nothing.
+    fn remember(&mut self, ticketed: &Ticketed, frozen: &Frozen, result: &Signed<RoundResult>) {
+        if result.message().outcome == Outcome::Released {
+            let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
+            self.released.push((ticketed.ticket.message().model, users));
+        }
     }
 
     /// Opens the committed request. Doing it again after a crash gives the same sum.
     fn answer(&mut self, rng: &mut impl CryptoRng) -> Vec<Action> {
-        let State::Committed(ticketed, frozen, request) = &self.state else { return Vec::new() };
+        let (ticketed, frozen, request) = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Committed(ticketed, frozen, request) => (ticketed, frozen, request),
+            other => {
+                self.state = other;
+                return Vec::new();
+            }
+        };
         let opened = self
-            .read_sum(request, frozen)
+            .read_sum(&request, &frozen)
             .and_then(|sum| self.keys.open_again(sum, rng, self.threads))
             .map(|sum| Zeroizing::new(sum.to_payload(self.desk.roster.task())));
         // whatever went wrong, one answer
@@ -300,9 +320,9 @@ impl KeyGeneratorParty {
             payload_hash: payload_hash(&payload),
             log: self.desk.log.point(),
         };
-        let (ticketed, frozen, request) = (ticketed.clone(), frozen.clone(), request.clone());
         let result = self.desk.sign(request.round(), result, payload.to_vec());
         let record = self.desk.append(RESULT, &[&result.to_bytes()]);
+        self.remember(&ticketed, &frozen, &result);
         let actions = vec![record, to_aggregator(&result)];
         self.state = State::Answered(ticketed, frozen, Box::new(request), result);
         actions
@@ -332,7 +352,7 @@ impl KeyGeneratorParty {
         let (round, key) = self.keys.user_shared_seed().to_parts();
         out.u64(round.get());
         out.bytes(key);
-        for (model, users) in &self.committed {
+        for (model, users) in &self.released {
             out.digest(model);
             out.u32(users.len() as u32);
             users.iter().for_each(|user| out.u32(user.get()));
@@ -349,7 +369,7 @@ impl KeyGeneratorParty {
             let model = input.digest()?;
             let count = input.u32()?;
             let users = (0..count).map(|_| input.user()).collect::<Result<_, _>>()?;
-            self.committed.push((model, users));
+            self.released.push((model, users));
         }
         Ok(())
     }
@@ -364,16 +384,17 @@ impl KeyGeneratorParty {
                 ticket: stored(&messages, 1, roster)?,
             }),
             (FREEZE, State::Ticketed(ticketed) | State::Frozen(ticketed, _)) => {
-                let frozen = Frozen { freeze: stored(&messages, 0, roster)?, ack: stored(&messages, 1, roster)? };
+                let frozen =
+                    Frozen { freeze: stored(&messages, 0, roster)?, ack: stored(&messages, 1, roster)? };
                 State::Frozen(ticketed, frozen)
             }
             (COMMIT, State::Frozen(ticketed, frozen)) => {
-                let request = stored(&messages, 0, roster)?;
-                self.remember(&ticketed, &frozen);
-                State::Committed(ticketed, frozen, request)
+                State::Committed(ticketed, frozen, stored(&messages, 0, roster)?)
             }
             (RESULT, State::Committed(ticketed, frozen, request)) => {
-                State::Answered(ticketed, frozen, Box::new(request), stored(&messages, 0, roster)?)
+                let result = stored(&messages, 0, roster)?;
+                self.remember(&ticketed, &frozen, &result);
+                State::Answered(ticketed, frozen, Box::new(request), result)
             }
             _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
         };

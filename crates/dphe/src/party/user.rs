@@ -5,7 +5,8 @@ use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
 use super::{
-    Action, Desk, Notice, RETRY, Time, damaged, read_point, read_record, read_round, stored, write_point,
+    Action, Desk, Notice, RETRY, Time, damaged, read_point, read_record, read_round, restore, stored,
+    write_point,
 };
 use crate::hash::Digest;
 use crate::log::{Log, LogPoint};
@@ -27,7 +28,12 @@ pub enum UserEvent {
         model: Vec<u8>,
     },
     /// The update that was asked for.
-    Update(LocalUpdate),
+    Update {
+        /// The round it was asked for in.
+        round: Round,
+        /// The update.
+        update: LocalUpdate,
+    },
     /// Another message came in.
     Message(Vec<u8>),
     /// The time it asked for has come.
@@ -74,8 +80,21 @@ impl UserParty {
         threads: Threads,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_key(&keys.encryption)?;
+        roster.check_task(&keys.task, &keys.encryption)?;
+        Self::start_unchecked(keys, identity, roster, log, threads, now)
+    }
+
+    /// A user whose keys may be of another task, for tests of what that leads to.
+    pub(crate) fn start_unchecked(
+        keys: UserKeys,
+        identity: IdentityKey,
+        roster: Roster,
+        log: &[u8],
+        threads: Threads,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
         let recovered = Log::recover(Party::User(keys.user), &roster, log)?;
+        let restored = restore(&recovered, log);
         let mut party = Self {
             desk: Desk::new(Party::User(keys.user), identity, roster, recovered.log)?,
             user: User::new(keys)?,
@@ -85,12 +104,12 @@ impl UserParty {
             seen: None,
         };
         if let Some(checkpoint) = recovered.checkpoint {
-            party.read_checkpoint(&checkpoint).map_err(damaged)?;
+            party.read_checkpoint(checkpoint).map_err(damaged)?;
         }
         for record in &recovered.records {
             party.replay(record)?;
         }
-        let mut actions = Vec::new();
+        let mut actions: Vec<Action> = restored.into_iter().collect();
         party.go_on(now, &mut actions);
         Ok((party, actions))
     }
@@ -123,7 +142,11 @@ impl UserParty {
         let roster = &self.desk.roster;
         match event {
             UserEvent::Begin { ticket, model } => self.begin(Signed::decode(&ticket, roster)?, &model, now),
-            UserEvent::Update(update) => self.update(&update, now, rng),
+            UserEvent::Update { round, update } => self.update(round, &update, now, rng),
+            // training goes on, and is not asked for again; the round may end meanwhile
+            UserEvent::Tick if matches!(self.state, State::Ticketed(_)) => {
+                Ok(vec![Action::Poll(self.round), Action::Wake(now.after(RETRY))])
+            }
             UserEvent::Tick => {
                 let mut actions = Vec::new();
                 self.go_on(now, &mut actions);
@@ -131,8 +154,8 @@ impl UserParty {
             }
             UserEvent::Message(bytes) => match kind(&bytes)? {
                 UploadAck::KIND => self.ack(&Signed::decode(&bytes, roster)?, now),
-                Publish::KIND => self.publish(&Signed::decode(&bytes, roster)?),
-                Close::KIND => self.close(&Signed::decode(&bytes, roster)?),
+                Publish::KIND => self.publish(&Signed::decode(&bytes, roster)?, now),
+                Close::KIND => self.close(&Signed::decode(&bytes, roster)?, now),
                 _ => Err(Error::Version),
             },
         }
@@ -166,7 +189,7 @@ impl UserParty {
         LogPoint::check(self.seen, message.log)?;
         let mut actions = Vec::new();
         if round > current {
-            // the rounds between went on without this user
+            self.miss(&mut actions);
             self.leave(round, &mut actions);
         }
         self.seen = Some(message.log);
@@ -178,12 +201,15 @@ impl UserParty {
 
     fn update(
         &mut self,
+        round: Round,
         update: &LocalUpdate,
         now: Time,
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
         let ticket = match &self.state {
             State::Idle => return Err(Error::Order { expected: "there is no round to take part in" }),
+            // training that began in a round that is over starts from a model that is over too
+            _ if round != self.round => return super::check_next(round, self.round).map(|()| Vec::new()),
             State::Ticketed(ticket) => ticket.clone(),
             _ => return Err(Error::Conflict { what: "update of this round" }),
         };
@@ -221,17 +247,18 @@ impl UserParty {
         Ok(actions)
     }
 
-    fn publish(&mut self, publish: &Signed<Publish>) -> Result<Vec<Action>, Error> {
+    fn publish(&mut self, publish: &Signed<Publish>, now: Time) -> Result<Vec<Action>, Error> {
         let (round, current) = (publish.round(), self.round);
         if round < current {
             return Err(Error::Stale { round, current });
         }
         self.user.check_ahead(round)?;
-        if round > current && self.state.ticket().is_some() {
+        let message = publish.message();
+        let proven = message.check_result(&self.desk.roster, round);
+        if round > current && self.state.ticket().is_some() && proven.is_err() {
             return Err(Error::Future { round, current });
         }
-        let message = publish.message();
-        message.check_result(&self.desk.roster, round)?;
+        proven?;
         check_set(&message.users, &self.desk.roster)?;
         let result = message.result.message();
         let (expected, found) = (result.users as usize, message.users.len());
@@ -239,11 +266,12 @@ impl UserParty {
             return Err(Error::Count { what: "users", expected, found, user: None });
         }
         let mine = message.users.iter().find(|participant| participant.user == self.user.id());
-        let sent = match &self.state {
-            State::Prepared(_, upload) | State::Uploaded(_, upload) => Some(upload.message().body_hash),
-            _ => None,
+        // of a later round it only says that the one at hand is over
+        let (sent, acknowledged) = match &self.state {
+            State::Prepared(_, upload) if round == current => (Some(upload.message().body_hash), false),
+            State::Uploaded(_, upload) if round == current => (Some(upload.message().body_hash), true),
+            _ => (None, false),
         };
-        let acknowledged = matches!(self.state, State::Uploaded(..));
         match mine {
             Some(participant) if sent != Some(participant.body_hash) => return Err(Error::NotMine),
             None if acknowledged => return Err(Error::NotMine),
@@ -255,17 +283,21 @@ impl UserParty {
         }
         LogPoint::follow(&mut self.seen, result.log)?;
         let mut actions = Vec::new();
+        if round > current {
+            self.miss(&mut actions);
+        }
         self.leave(round.next(), &mut actions);
         actions.push(Action::Notify(Notice::Finished {
             round,
-            ending: Ending::Published,
+            ending: Some(Ending::Published),
             included: mine.is_some(),
             model: Some(model.to_vec()),
         }));
+        actions.push(Action::Wake(now.after(RETRY)));
         Ok(actions)
     }
 
-    fn close(&mut self, close: &Signed<Close>) -> Result<Vec<Action>, Error> {
+    fn close(&mut self, close: &Signed<Close>, now: Time) -> Result<Vec<Action>, Error> {
         let (round, current) = (close.round(), self.round);
         let ending = close.message().ending;
         if round < current {
@@ -275,14 +307,37 @@ impl UserParty {
         if round > current && self.state.ticket().is_some() {
             return Err(Error::Future { round, current });
         }
-        // the new model is still to come
-        if ending == Ending::Published {
+        // a round this user knows nothing of, on the aggregator's word alone
+        if round > current {
             return Ok(Vec::new());
+        }
+        if ending == Ending::Published {
+            // the new model is still to be fetched
+            return Ok(vec![Action::Poll(round), Action::Wake(now.after(RETRY))]);
         }
         let mut actions = Vec::new();
         self.leave(round.next(), &mut actions);
-        actions.push(Action::Notify(Notice::Finished { round, ending, included: false, model: None }));
+        actions.push(Action::Notify(Notice::Finished {
+            round,
+            ending: Some(ending),
+            included: false,
+            model: None,
+        }));
+        actions.push(Action::Wake(now.after(RETRY)));
         Ok(actions)
+    }
+
+    /// The round at hand ended unheard: a later one has begun.
+    fn miss(&self, actions: &mut Vec<Action>) {
+        if self.state.ticket().is_some() {
+            let round = self.round;
+            actions.push(Action::Notify(Notice::Finished {
+                round,
+                ending: None,
+                included: false,
+                model: None,
+            }));
+        }
     }
 
     /// Wipes what was kept for the rounds before `round`, and forgets their permutations.
@@ -297,18 +352,18 @@ impl UserParty {
     /// Takes up what the state asks for.
     fn go_on(&self, now: Time, actions: &mut Vec<Action>) {
         match &self.state {
-            State::Idle => actions.push(Action::Poll),
+            State::Idle => actions.push(Action::Poll(self.round)),
             State::Ticketed(ticket) => {
-                let (round, support) = (ticket.round(), PublicSupport::of(self.desk.roster.task(), ticket.round()));
+                let (round, support) =
+                    (ticket.round(), PublicSupport::of(self.desk.roster.task(), ticket.round()));
                 actions.push(Action::Notify(Notice::Train { round, support }));
-                return;
             }
             State::Prepared(_, upload) => {
                 actions.push(Action::Send { to: Party::Aggregator, message: upload.to_bytes() });
                 // it may have come too late
-                actions.push(Action::Poll);
+                actions.push(Action::Poll(self.round));
             }
-            State::Uploaded(..) => actions.push(Action::Poll),
+            State::Uploaded(..) => actions.push(Action::Poll(self.round)),
         }
         actions.push(Action::Wake(now.after(RETRY)));
     }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dphe::message::{
-    Close, Decrypt, Ending, Freeze, Message, Outcome, Participant, Publish, RoundResult, Signed, Upload, UploadAck, kind,
+    Close, Decrypt, Ending, Freeze, Message, Outcome, Participant, Publish, RoundResult, Signed, Upload,
+    UploadAck, kind,
 };
 use dphe::{Digest, Error, Party, Roster, Round, UserId, WeightSum};
 
@@ -61,7 +62,8 @@ impl Ledger {
         if requests.len() > 1 {
             self.violation(format!("I1: round {} has two decrypted requests", result.round()));
         }
-        let Some(freeze) = self.requests.get(&request).and_then(|freeze| self.freezes.get(freeze)).cloned() else {
+        let Some(freeze) = self.requests.get(&request).and_then(|freeze| self.freezes.get(freeze)).cloned()
+        else {
             return self.violation("I2: a request was decrypted that A never sent".into());
         };
         self.check_set(&freeze.users, &world.roster);
@@ -110,7 +112,9 @@ impl Ledger {
         let receiver = (kind == UploadAck::KIND).then_some(to);
         match self.sent.get(&(from, kind, round, receiver)) {
             Some(known) if known == bytes => return,
-            Some(_) => self.violation(format!("I4: {from:?} sends two messages of kind {kind} in round {round}")),
+            Some(_) => {
+                self.violation(format!("I4: {from:?} sends two messages of kind {kind} in round {round}"))
+            }
             None => {}
         }
         self.sent.insert((from, kind, round, receiver), bytes.to_vec());
@@ -143,12 +147,22 @@ impl Ledger {
     }
 
     /// A user was told how a round ended.
-    pub(crate) fn finished(&mut self, user: UserId, round: Round, ending: Ending, included: bool, model: Option<&[u8]>) {
+    pub(crate) fn finished(
+        &mut self,
+        user: UserId,
+        round: Round,
+        ending: Ending,
+        included: bool,
+        model: Option<&[u8]>,
+    ) {
         let round = round.get();
         let is_in = self.published.get(&round).is_some_and(|set| set.iter().any(|p| p.user == user));
         let same_model = self.models.get(&round).map(Vec::as_slice) == model;
-        if self.endings.get(&round).is_some_and(|&known| known != ending) || included != is_in || !same_model {
-            self.violation(format!("I6: user {user} is told {ending:?}, included {included}, of round {round}"));
+        if self.endings.get(&round).is_some_and(|&known| known != ending) || included != is_in || !same_model
+        {
+            self.violation(format!(
+                "I6: user {user} is told {ending:?}, included {included}, of round {round}"
+            ));
         }
     }
 
@@ -170,7 +184,8 @@ impl Ledger {
         for (&(user, round), hash) in &self.acknowledged {
             let Some(set) = self.published.get(&round) else { continue };
             if !set.iter().any(|p| p.user == user && p.body_hash == *hash) {
-                self.violations.push(format!("I6: the acknowledged upload of user {user} is not in round {round}"));
+                self.violations
+                    .push(format!("I6: the acknowledged upload of user {user} is not in round {round}"));
             }
         }
     }

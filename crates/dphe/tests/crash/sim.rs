@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use dphe::log::Log;
 use dphe::message::{Ending, Message, RoundTicket, Signed, Upload, kind};
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Time, UserEvent, UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Time, UserEvent,
+    UserParty,
 };
 use dphe::{Digest, Error, Party, Round, UserId};
 use rand_core::Rng as _;
@@ -156,7 +157,7 @@ pub(crate) struct Outcome {
 
 enum Packet {
     Message(Vec<u8>),
-    Poll(UserId),
+    Poll(UserId, Round),
 }
 
 /// What the program that runs a party does, later.
@@ -168,12 +169,29 @@ enum Job {
 }
 
 enum Event {
-    Packet { to: Party, packet: Packet },
-    Alarm { party: Party, life: u64, at: u64 },
-    Job { party: Party, life: u64, job: Job },
-    Restart { party: Party, life: u64 },
+    Packet {
+        to: Party,
+        packet: Packet,
+    },
+    Alarm {
+        party: Party,
+        life: u64,
+        at: u64,
+    },
+    Job {
+        party: Party,
+        life: u64,
+        job: Job,
+    },
+    Restart {
+        party: Party,
+        life: u64,
+    },
     /// It dies without having been asked to do anything.
-    Kill { party: Party, away: u64 },
+    Kill {
+        party: Party,
+        away: u64,
+    },
 }
 
 #[derive(Default)]
@@ -266,8 +284,12 @@ impl<'w> Sim<'w> {
     fn calm_part(&mut self) {
         self.rough = false;
         let from = self.ended() + 1 + u64::from(!self.is_idle());
-        let down: Vec<(Party, u64)> =
-            self.nodes.iter().filter(|(_, node)| node.machine.is_none()).map(|(&p, node)| (p, node.life)).collect();
+        let down: Vec<(Party, u64)> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.machine.is_none())
+            .map(|(&p, node)| (p, node.life))
+            .collect();
         for (party, life) in down {
             self.at(100, Event::Restart { party, life });
         }
@@ -283,7 +305,8 @@ impl<'w> Sim<'w> {
                 break;
             }
         }
-        let states: Vec<String> = self.nodes.iter().map(|(party, node)| format!("{party:?}: {}", node.describe())).collect();
+        let states: Vec<String> =
+            self.nodes.iter().map(|(party, node)| format!("{party:?}: {}", node.describe())).collect();
         let text = format!("I7: no full round since round {from}; {}", states.join("; "));
         self.ledger.violation(text);
     }
@@ -296,7 +319,8 @@ impl<'w> Sim<'w> {
     fn is_well(&self, from: u64) -> bool {
         let roster = &self.world.roster;
         let last = (from..from + 2).filter_map(Round::new).rev().find(|&round| {
-            if self.plan.same_model {
+            // where the model stays, a full set may differ by one user from one that was committed
+            if self.plan.same_model || self.world.loud {
                 self.ledger.ending(round).is_some()
             } else {
                 self.ledger.is_full(round, roster)
@@ -313,7 +337,10 @@ impl<'w> Sim<'w> {
 
     /// Rounds that A is done with.
     fn ended(&self) -> u64 {
-        (1..).find(|&round| Round::new(round).and_then(|round| self.ledger.ending(round)).is_none()).unwrap_or(1) - 1
+        (1..)
+            .find(|&round| Round::new(round).and_then(|round| self.ledger.ending(round)).is_none())
+            .unwrap_or(1)
+            - 1
     }
 
     fn is_idle(&self) -> bool {
@@ -405,21 +432,20 @@ impl<'w> Sim<'w> {
             Ok(started) => started,
             Err(error) => return self.ledger.violation(format!("{party:?} cannot start: {error}")),
         };
-        let prefix = machine.log_prefix().to_vec();
         let sabotage = self.plan.sabotage;
         let node = self.node(party);
-        if sabotage != Sabotage::KeepTail || valid == 0 {
-            node.disk.truncate(valid);
-        }
+        let torn = valid > 0 && valid < node.disk.len();
         let first = node.life == 0;
         node.life += 1;
         node.machine = Some(machine);
         let asleep = sabotage == Sabotage::Sleep && !first;
-        let mut actions: Vec<Action> =
-            actions.into_iter().filter(|action| !asleep || !matches!(action, Action::Wake(_))).collect();
-        if valid == 0 {
-            actions.insert(0, Action::Append(prefix));
-        }
+        let keep = torn && sabotage == Sabotage::KeepTail;
+        let actions = actions
+            .into_iter()
+            .filter(|action| !(asleep && matches!(action, Action::Wake(_))))
+            // the first thing a party does is to cut a torn tail off
+            .skip(usize::from(keep))
+            .collect();
         self.carry_out(party, actions);
         if party == Party::Aggregator && self.is_idle() {
             self.later(party, 50, Job::Start);
@@ -475,10 +501,10 @@ impl<'w> Sim<'w> {
         let mut asking = None;
         let mut name = "message";
         let result = match (self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut()), packet) {
-            (Some(Machine::Aggregator(party)), Packet::Poll(user)) => {
+            (Some(Machine::Aggregator(party)), Packet::Poll(user, round)) => {
                 asking = Some(user);
                 name = "poll";
-                party.step(AggregatorEvent::Poll(user), now)
+                party.step(AggregatorEvent::Poll { user, round }, now)
             }
             (Some(Machine::Aggregator(party)), Packet::Message(bytes)) => {
                 if kind(&bytes) == Ok(Upload::KIND) {
@@ -502,7 +528,9 @@ impl<'w> Sim<'w> {
             _ => return,
         };
         self.asking = asking;
-        if party == Party::KeyGenerator && result.as_ref().is_err_and(|error| error.code() == "set_difference") {
+        if party == Party::KeyGenerator
+            && result.as_ref().is_err_and(|error| error.code() == "set_difference")
+        {
             // the answer to A's request says so, and its program gives up
             self.later(Party::Aggregator, 5, Job::Abort);
         }
@@ -540,14 +568,15 @@ impl<'w> Sim<'w> {
                 let round = machine.round().get();
                 self.models.insert(Digest::of_model(&model), model.clone());
                 self.made.insert(round, Digest::of_model(&model));
-                let result = machine.step(AggregatorEvent::NewModel(model), now);
+                let event = AggregatorEvent::NewModel { round: machine.round(), model };
+                let result = machine.step(event, now);
                 self.answer(party, "new model", result);
             }
             (Some(Machine::User(machine)), Job::Update(round, input)) => {
                 if machine.round() != round {
                     return;
                 }
-                let result = machine.step(UserEvent::Update(input.to_update()), now, rng);
+                let result = machine.step(UserEvent::Update { round, update: input.to_update() }, now, rng);
                 for action in result.iter().flatten() {
                     if let Action::Send { message, .. } = action {
                         self.ledger.sealed(message, input.clone(), &self.world.roster);
@@ -582,7 +611,11 @@ impl<'w> Sim<'w> {
                     if party == Party::KeyGenerator && tag == G_RESULT {
                         self.ledger.opened(&bytes[8 + 1 + 8..bytes.len() - 32], self.world);
                     }
-                    match self.write(Point { party, tag }, |disk, cut| disk.extend_from_slice(&bytes[..cut]), bytes.len()) {
+                    match self.write(
+                        Point { party, tag },
+                        |disk, cut| disk.extend_from_slice(&bytes[..cut]),
+                        bytes.len(),
+                    ) {
                         Ok(then) => pending = then,
                         Err(away) => return self.crash(party, away),
                     }
@@ -605,9 +638,9 @@ impl<'w> Sim<'w> {
                         return self.crash(party, away);
                     }
                 }
-                (Action::Poll, _) => {
+                (Action::Poll(round), _) => {
                     let Party::User(user) = party else { continue };
-                    self.transmit(party, Party::Aggregator, Packet::Poll(user));
+                    self.transmit(party, Party::Aggregator, Packet::Poll(user, *round));
                 }
                 (Action::Wake(Time(at)), _) => self.wake(party, *at),
                 (Action::Notify(_), _) => {
@@ -693,7 +726,10 @@ impl<'w> Sim<'w> {
     }
 
     fn transmit(&mut self, from: Party, to: Party, packet: Packet) {
-        if self.plan.pull && from == Party::Aggregator && matches!(to, Party::User(user) if self.asking != Some(user)) {
+        if self.plan.pull
+            && from == Party::Aggregator
+            && matches!(to, Party::User(user) if self.asking != Some(user))
+        {
             return;
         }
         if self.happens(self.plan.chaos.loss) {
@@ -702,7 +738,7 @@ impl<'w> Sim<'w> {
         }
         let again = match &packet {
             Packet::Message(bytes) => Packet::Message(bytes.clone()),
-            Packet::Poll(user) => Packet::Poll(*user),
+            Packet::Poll(user, round) => Packet::Poll(*user, *round),
         };
         let mut after = 1 + self.below(30);
         if self.happens(self.plan.chaos.slow) {
@@ -755,25 +791,22 @@ impl<'w> Sim<'w> {
                     FIRST_MODEL.to_vec()
                 } else {
                     let sums = sum.weights().iter().chain(sum.dense());
-                    [sum.round().get()].into_iter().map(|round| round as i64).chain(sums.copied()).flat_map(i64::to_be_bytes).collect()
+                    [sum.round().get()]
+                        .into_iter()
+                        .map(|round| round as i64)
+                        .chain(sums.copied())
+                        .flat_map(i64::to_be_bytes)
+                        .collect()
                 };
                 self.later(party, 20, Job::NewModel(model));
             }
             (Notice::Finished { .. }, Party::Aggregator) => self.later(party, 50, Job::Start),
-            (Notice::Finished { round, ending, included, model }, Party::User(user)) => {
+            // it heard of a later round first
+            (Notice::Finished { ending: None, .. }, Party::User(_)) => {}
+            (Notice::Finished { round, ending: Some(ending), included, model }, Party::User(user)) => {
                 self.ledger.finished(user, round, ending, included, model.as_deref());
             }
             (notice, party) => self.ledger.violation(format!("{party:?} is told {notice:?}")),
-        }
-    }
-}
-
-impl Machine {
-    fn log_prefix(&self) -> &[u8] {
-        match self {
-            Self::Aggregator(party) => party.log_prefix(),
-            Self::KeyGenerator(party) => party.log_prefix(),
-            Self::User(party) => party.log_prefix(),
         }
     }
 }
@@ -782,7 +815,9 @@ impl Node {
     fn describe(&self) -> String {
         let (round, what) = match &self.machine {
             None => return "down".into(),
-            Some(Machine::Aggregator(party)) => (party.round(), if party.is_idle() { "idle" } else { "busy" }),
+            Some(Machine::Aggregator(party)) => {
+                (party.round(), if party.is_idle() { "idle" } else { "busy" })
+            }
             Some(Machine::KeyGenerator(party)) => (party.round(), ""),
             Some(Machine::User(party)) => (party.round(), ""),
         };

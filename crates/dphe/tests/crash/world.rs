@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dphe::party::{AggregatorParty, KeyGeneratorParty, Time, UserParty};
+use dphe::party::{AggregatorParty, KeyGeneratorParty, Time};
 use dphe::{
-    AggregatorKeys, ClipRule, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, PublicSupport,
-    Roster, Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, UserId, UserKeys, hazmat,
+    AggregatorKeys, ClipRule, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile,
+    PublicSupport, Roster, Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, UserId, UserKeys,
+    hazmat,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::SeedableRng;
@@ -22,6 +23,8 @@ const SCALE_BITS: u8 = 16;
 /// A task, its roster, and what is needed to start each party as often as it crashes.
 pub(crate) struct World {
     pub(crate) roster: Roster,
+    /// Whether a round may fail.
+    pub(crate) loud: bool,
     noise: NoiseMode,
     seeds: BTreeMap<UserId, [u8; 32]>,
     aggregator: AggregatorKeys,
@@ -77,26 +80,34 @@ impl World {
         let identities = users.iter().map(|&user| (user, identity(Party::User(user)).identity())).collect();
         let (a, g) = (identity(Party::Aggregator).identity(), identity(Party::KeyGenerator));
         let roster = Roster::new(task, 0, keys.encryption_key(), a, &g, identities).unwrap();
-        Self { roster, noise, seeds, aggregator: keys.aggregator_keys(), users: user_keys }
+        Self { roster, loud, noise, seeds, aggregator: keys.aggregator_keys(), users: user_keys }
     }
 
     pub(crate) fn parties(&self) -> Vec<Party> {
-        [Party::Aggregator, Party::KeyGenerator].into_iter().chain(self.roster.users().map(Party::User)).collect()
+        [Party::Aggregator, Party::KeyGenerator]
+            .into_iter()
+            .chain(self.roster.users().map(Party::User))
+            .collect()
     }
 
     /// Starts a party from what its disk holds.
     pub(crate) fn start(&self, party: Party, log: &[u8], now: Time) -> Result<(Machine, Vec<Action>), Error> {
         let (identity, roster, one) = (identity(party), self.roster.clone(), Threads::ONE);
         match party {
-            Party::Aggregator => AggregatorParty::start(self.aggregator.clone(), identity, roster, log, one, now)
-                .map(|(party, actions)| (Machine::Aggregator(Box::new(party)), actions)),
+            Party::Aggregator => {
+                AggregatorParty::start(self.aggregator.clone(), identity, roster, log, one, now)
+                    .map(|(party, actions)| (Machine::Aggregator(Box::new(party)), actions))
+            }
             Party::KeyGenerator => {
                 let keys = key_generator(roster.task(), self.noise, &self.seeds);
                 KeyGeneratorParty::start(keys, identity, roster, log, one, now)
                     .map(|(party, actions)| (Machine::KeyGenerator(Box::new(party)), actions))
             }
-            Party::User(user) => UserParty::start(self.users[&user].clone(), identity, roster, log, one, now)
-                .map(|(party, actions)| (Machine::User(Box::new(party)), actions)),
+            // the loud one has a clip of its own
+            Party::User(user) => {
+                hazmat::start_user(self.users[&user].clone(), identity, roster, log, one, now)
+                    .map(|(party, actions)| (Machine::User(Box::new(party)), actions))
+            }
         }
     }
 
@@ -110,7 +121,10 @@ impl World {
         if task.has_private_support() {
             (0..task.capacity()).for_each(|i| weights[(turn + i * i) % task.dimension()] = value);
         } else {
-            support.indices().filter(|index| (index + turn) % 3 > 0).for_each(|index| weights[index] = value);
+            support
+                .indices()
+                .filter(|index| !(index + turn).is_multiple_of(3))
+                .for_each(|index| weights[index] = value);
         }
         // only an update sealed under other rules can say this
         let loud = self.users[&user].task() != task && round == Round::FIRST;

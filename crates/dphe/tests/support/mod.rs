@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use chacha20::ChaCha20Rng;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent, UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent,
+    UserParty,
 };
 use dphe::{
-    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, Roster, Round,
-    SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId,
+    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, Roster,
+    Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId, UserKeys,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -129,8 +130,7 @@ pub fn roles_of(task: TaskParams, users: u32, seed: u64) -> Roles {
     let mut rng = rng(seed);
     let key = key(task.config().key_bits, task.config().noise);
     let mut key_generator = KeyGenerator::with_key(task, key, &mut rng).unwrap();
-    let users =
-        (1..=users).map(|n| User::new(key_generator.enroll(user_id(n), &mut rng)).unwrap()).collect();
+    let users = (1..=users).map(|n| User::new(key_generator.enroll(user_id(n), &mut rng)).unwrap()).collect();
     let aggregator = Aggregator::new(key_generator.aggregator_keys()).unwrap();
     Roles { key_generator, aggregator, users, rng }
 }
@@ -158,6 +158,7 @@ pub const MODEL: &[u8] = b"the model before";
 pub struct Parties {
     pub roster: Roster,
     pub roles: Roles,
+    user_keys: BTreeMap<UserId, UserKeys>,
 }
 
 pub fn identity(party: Party) -> IdentityKey {
@@ -171,7 +172,10 @@ pub fn identity(party: Party) -> IdentityKey {
 
 impl Parties {
     pub fn new(config: TaskConfig, users: u32) -> Self {
-        let roles = roles(config, users, 5);
+        let mut roles = roles(config, users, 5);
+        // who is in already gets the same keys again
+        let enroll = |n| (user_id(n), roles.key_generator.enroll(user_id(n), &mut roles.rng));
+        let user_keys = (1..=users).map(enroll).collect();
         let ids = (1..=users).map(|n| (user_id(n), identity(Party::User(user_id(n))).identity()));
         let roster = Roster::new(
             roles.key_generator.task().clone(),
@@ -182,7 +186,7 @@ impl Parties {
             ids.collect::<BTreeMap<_, _>>(),
         )
         .unwrap();
-        Self { roster, roles }
+        Self { roster, roles, user_keys }
     }
 
     /// The key generator's keys once more: the same seeds, from the same random numbers.
@@ -199,13 +203,15 @@ impl Parties {
 
     pub fn start_aggregator(&self, log: &[u8]) -> Result<AggregatorParty, dphe::Error> {
         let (keys, party) = (self.roles.key_generator.aggregator_keys(), Party::Aggregator);
-        AggregatorParty::start(keys, identity(party), self.roster.clone(), log, ONE, NOW).map(|(party, _)| party)
+        AggregatorParty::start(keys, identity(party), self.roster.clone(), log, ONE, NOW)
+            .map(|(party, _)| party)
     }
 
     pub fn start_user(&self, number: u32, log: &[u8]) -> Result<UserParty, dphe::Error> {
         let user = user_id(number);
-        let keys = self.key_generator().enroll(user, &mut rng(0));
-        UserParty::start(keys, identity(Party::User(user)), self.roster.clone(), log, ONE, NOW).map(|(p, _)| p)
+        let keys = self.user_keys[&user].clone();
+        UserParty::start(keys, identity(Party::User(user)), self.roster.clone(), log, ONE, NOW)
+            .map(|(p, _)| p)
     }
 }
 
@@ -257,15 +263,22 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                         queue.push_back((to, message));
                         continue;
                     }
-                    Action::Notify(dphe::party::Notice::Train { .. }) => {
+                    Action::Poll(round) => {
+                        let Party::User(user) = party else { panic!("only users ask") };
+                        let event = AggregatorEvent::Poll { user, round };
+                        done.push((Party::Aggregator, aggregator.step(event, NOW).unwrap()));
+                        continue;
+                    }
+                    Action::Notify(dphe::party::Notice::Train { round, .. }) => {
                         let Party::User(id) = party else { panic!("only users train") };
-                        let event = UserEvent::Update(update(id.get()));
+                        let event = UserEvent::Update { round, update: update(id.get()) };
                         let actions = users.get_mut(&id).unwrap().step(event, NOW, &mut rng).unwrap();
                         done.push((party, actions));
                         continue;
                     }
-                    Action::Notify(dphe::party::Notice::Opened { .. }) => {
-                        let event = AggregatorEvent::NewModel(b"the model after".to_vec());
+                    Action::Notify(dphe::party::Notice::Opened { sum, .. }) => {
+                        let model = b"the model after".to_vec();
+                        let event = AggregatorEvent::NewModel { round: sum.round(), model };
                         done.push((party, aggregator.step(event, NOW).unwrap()));
                         continue;
                     }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use dphe::{
-    Aggregator, KeyGenerator, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector,
-    TaskConfig, TaskId, TaskParams, Threads, User, UserId,
+    Aggregator, KeyGenerator, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate,
+    SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::CryptoRng;
@@ -99,7 +99,8 @@ impl Protocol {
     /// The paper's scheme and ours: single weights, the classes of a feature, public supports.
     fn configs(&self, bits: u32, mode: NoiseMode) -> Vec<TaskConfig> {
         let make = |profile, tune: fn(TaskConfig) -> TaskConfig| {
-            let proposed = TaskConfig::new(profile, self.classes, self.features, self.users.next_power_of_two());
+            let proposed =
+                TaskConfig::new(profile, self.classes, self.features, self.users.next_power_of_two());
             let config = TaskConfig { key_bits: bits, noise: mode, ..proposed };
             tune(config)
         };
@@ -220,7 +221,17 @@ fn print_table(reports: &[Report]) {
     );
     println!(
         "{:<8}{:>6}{:>6}{:>8}{:>13}{:>10}{:>12}{:>10}{:>10}{:>10}{:>12}",
-        "profile", "block", "bits", "noise", "ciphertexts", "seal", "bytes", "accept", "close", "open", "sum bytes"
+        "profile",
+        "block",
+        "bits",
+        "noise",
+        "ciphertexts",
+        "seal",
+        "bytes",
+        "accept",
+        "close",
+        "open",
+        "sum bytes"
     );
     for r in reports {
         println!(
