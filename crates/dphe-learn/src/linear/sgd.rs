@@ -1,0 +1,170 @@
+//! Stochastic gradient descent, one class against the rest or all classes together.
+
+use super::compatible;
+use super::panel::{Trainer, train_together};
+use super::{Loss, Penalty, Problem, Schedule};
+use crate::{Dataset, Error, Real, Seed, Threads, Weights};
+
+/// What to learn and how. [`SgdParams::check`] turns it into a learner.
+///
+/// | field | default | purpose |
+/// | --- | --- | --- |
+/// | `loss` | hinge | what is made small |
+/// | `penalty` | L2, 0.001 | how weights are kept small or few |
+/// | `schedule` | - | how large steps are |
+/// | `epochs` | 5 | passes over the samples |
+/// | `intercept` | true | whether intercepts are learnt |
+/// | `threads` | 1 | classes are dealt to threads; results do not depend on it |
+#[derive(Clone, Debug, PartialEq)]
+pub struct SgdParams {
+    /// What is made small.
+    pub loss: Loss,
+    /// How weights are kept small or few.
+    pub penalty: Penalty,
+    /// How large steps are.
+    pub schedule: Schedule,
+    /// Passes over the samples.
+    pub epochs: usize,
+    /// Whether intercepts are learnt; else they stay where they start.
+    pub intercept: bool,
+    /// Threads a call may use.
+    pub threads: Threads,
+}
+
+impl SgdParams {
+    /// Hinge loss, L2 of strength 0.001, five epochs, one thread.
+    ///
+    /// # Errors
+    /// None: the default penalty is in range.
+    pub fn new(schedule: Schedule) -> Result<Self, Error> {
+        Ok(Self {
+            loss: Loss::Hinge,
+            penalty: Penalty::l2(1e-3)?,
+            schedule,
+            epochs: 5,
+            intercept: true,
+            threads: Threads::ONE,
+        })
+    }
+
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// No epochs, or a schedule that makes no steps.
+    pub fn check(self) -> Result<Sgd, Error> {
+        if self.epochs == 0 {
+            return Err(Error::Parameter { name: "epochs", value: 0.0, remedy: "use at least 1" });
+        }
+        self.schedule.check(self.penalty)?;
+        Ok(Sgd(self))
+    }
+}
+
+/// A learner with checked parameters.
+///
+/// All classes see the samples in the same order, so that a pass over neighbouring weights serves them all;
+/// [`Sgd::fit_like_sklearn`] gives every class its own order.
+///
+/// L1 is the cumulative penalty of Tsuruoka, Tsujii and Ananiadou (ACL 2009): a weight pays at each step what it
+/// still owes of all penalties so far, and stops at zero.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sgd(SgdParams);
+
+impl Sgd {
+    /// The parameters.
+    pub fn params(&self) -> &SgdParams {
+        &self.0
+    }
+
+    /// Learns from zero.
+    ///
+    /// # Errors
+    /// See [`fit_from`](Self::fit_from).
+    pub fn fit<T: Real>(&self, data: &Dataset<T>, seed: &Seed) -> Result<Weights, Error> {
+        let start = Weights::zeros(data.features().width(), data.labels().class_count())?;
+        self.fit_from(&start, data, seed)
+    }
+
+    /// Learns on from `start`; the schedule begins anew. The precision is that of the features.
+    ///
+    /// # Errors
+    /// If shapes differ, the loss is multinomial and the labels are attributes, or the weights diverge.
+    pub fn fit_from<T: Real>(
+        &self,
+        start: &Weights,
+        data: &Dataset<T>,
+        seed: &Seed,
+    ) -> Result<Weights, Error> {
+        self.solve(start, &Problem::new(data), seed)
+    }
+
+    /// Learns in double precision with one order of samples a class, as scikit-learn's `SGDClassifier` does with
+    /// these seeds (see [`sklearn_class_seeds`](super::sklearn_class_seeds)). Slower; to compare and to reproduce.
+    ///
+    /// # Errors
+    /// As [`fit_from`](Self::fit_from), and if there are not as many seeds as classes or the loss is multinomial.
+    pub fn fit_like_sklearn<T: Real>(
+        &self,
+        start: &Weights,
+        data: &Dataset<T>,
+        class_seeds: &[u32],
+    ) -> Result<Weights, Error> {
+        compatible::fit(&self.0, start, data, class_seeds)
+    }
+
+    pub(crate) fn solve<T: Real>(
+        &self,
+        start: &Weights,
+        problem: &Problem<'_, T>,
+        seed: &Seed,
+    ) -> Result<Weights, Error> {
+        problem.check(start)?;
+        if self.0.loss == Loss::Multinomial {
+            problem.labels.as_classes("the multinomial loss")?;
+        }
+        let orders = orders(problem.features.len(), self.0.epochs, seed);
+        // as many classes as fill the registers: 64 bytes of them, or four where there are no more
+        match (start.classes() <= 4, size_of::<T>()) {
+            (true, _) => self.run::<T, 4>(start, problem, &orders),
+            (false, 4) => self.run::<T, 16>(start, problem, &orders),
+            (false, _) => self.run::<T, 8>(start, problem, &orders),
+        }
+    }
+
+    fn run<T: Real, const L: usize>(
+        &self,
+        start: &Weights,
+        problem: &Problem<'_, T>,
+        orders: &[Vec<u32>],
+    ) -> Result<Weights, Error> {
+        let classes = start.classes();
+        let firsts: Vec<usize> = (0..classes).step_by(L).collect();
+        let trained = if self.0.loss == Loss::Multinomial {
+            let trainers =
+                firsts.into_iter().map(|first| Trainer::<T, L>::new(&self.0, start, problem, first));
+            train_together(trainers.collect(), problem, orders)?
+        } else {
+            let results = self.0.threads.map(firsts, |_, first| {
+                Trainer::<T, L>::new(&self.0, start, problem, first).train(problem, orders)
+            });
+            results.into_iter().collect::<Result<_, _>>()?
+        };
+        let (mut flat, mut intercepts) = (start.flat().to_vec(), start.intercepts().to_vec());
+        for trainer in trained {
+            trainer.write(start, &mut flat, &mut intercepts);
+        }
+        Weights::new(start.features(), flat, intercepts)
+    }
+}
+
+/// The order of the samples in every epoch: each shuffles the one before.
+fn orders(samples: usize, epochs: usize, seed: &Seed) -> Vec<Vec<u32>> {
+    let mut stream = seed.derive("order", 0).stream();
+    let mut order: Vec<u32> = (0..samples as u32).collect();
+    (0..epochs)
+        .map(|_| {
+            stream.shuffle(&mut order);
+            order.clone()
+        })
+        .collect()
+}
