@@ -17,9 +17,9 @@ a, b = (np.clip((x[part] - mean) / deviation, -6, 6) for part in (train, test))
 targets = np.where(y[train][:, None] == np.arange(y.max() + 1), 1.0, -1.0)
 for seed in range(seeds):
     model = SGDClassifier(penalty=penalty, alpha=alpha, l1_ratio=ratio, max_iter=10, tol=None, random_state=seed, n_jobs=1)
-    clock = time.perf_counter()
+    clock = time.process_time()
     model.fit(a, y[train])
-    seconds = time.perf_counter() - clock
+    seconds = time.process_time() - clock
     w, scores = model.coef_, a @ model.coef_.T + model.intercept_
     cost = alpha * (ratio * np.abs(w).sum() + (1 - ratio) / 2 * (w**2).sum())
     objective = (np.maximum(0, 1 - targets * scores).mean(0).sum() + cost) / len(w)

@@ -55,7 +55,7 @@ pub(super) fn fit<T: Real>(
 }
 
 /// One class in training: `w = scale * v`.
-struct Class {
+pub(super) struct Class {
     v: Vec<f64>,
     scale: f64,
     b: f64,
@@ -67,7 +67,7 @@ struct Class {
 }
 
 impl Class {
-    fn new(params: &SgdParams, w: Vec<f64>, b: f64) -> Self {
+    pub(super) fn new(params: &SgdParams, w: Vec<f64>, b: f64) -> Self {
         let steps = params.schedule.steps(params.loss, params.penalty);
         Self { q: vec![0.0; w.len()], v: w, scale: 1.0, b, u: 0.0, steps, t: 1.0 }
     }
@@ -91,11 +91,16 @@ impl Class {
                 return Err(Error::Diverged { epoch, class, remedy });
             }
         }
-        let scale = self.scale;
-        Ok((self.v.into_iter().map(|v| scale * v).collect(), self.b))
+        Ok(self.finish())
     }
 
-    fn step<T: Real>(&mut self, params: &SgdParams, x: &[T], target: f64) {
+    /// Weights and intercept.
+    pub(super) fn finish(self) -> (Vec<f64>, f64) {
+        let scale = self.scale;
+        (self.v.into_iter().map(|v| scale * v).collect(), self.b)
+    }
+
+    pub(super) fn step<T: Real>(&mut self, params: &SgdParams, x: &[T], target: f64) {
         let mut dot = 0.0;
         for (v, x) in self.v.iter().zip(x) {
             dot += v * x.to_f64();

@@ -1,6 +1,6 @@
 //! Proximal gradient descent with all samples at once: true L1 optima, no randomness.
 
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 
 use super::{Loss, Penalty, Problem, objective};
 use crate::weights::{LANES, Panel, accumulate, multiply, panels};
@@ -182,20 +182,7 @@ impl<T: Real> Solver<T> {
     fn slopes(&mut self, problem: &Problem<'_, T>) -> Vec<[T; LANES]> {
         self.residuals.resize(problem.features.len(), [T::ZERO; LANES]);
         let mut slopes = vec![[T::ZERO; LANES]; self.ahead.len()];
-        let scale = T::from_f64(2.0 / problem.features.len() as f64);
-        let (first, count) = (self.panel.first, self.panel.count);
-        Arch::new().dispatch(|| {
-            multiply(problem.features, &self.ahead, &self.ahead_intercepts, &mut self.residuals);
-            for (sample, scores) in self.residuals.iter_mut().enumerate() {
-                let mut targets = [T::ZERO; LANES];
-                problem.labels.write_targets(sample, first, &mut targets);
-                for l in 0..LANES {
-                    let short = (T::ONE - targets[l] * scores[l]).larger(T::ZERO);
-                    scores[l] = if l < count { -scale * targets[l] * short } else { T::ZERO };
-                }
-            }
-            multiply_transposed(problem.features, &self.residuals, &mut slopes);
-        });
+        Arch::new().dispatch(Slopes { solver: self, problem, slopes: &mut slopes });
         slopes
     }
 
@@ -239,6 +226,34 @@ impl<T: Real> Solver<T> {
             let (b, before) = (self.panel.intercepts[l], self.before_intercepts[l]);
             self.ahead_intercepts[l] = b + factor * (b - before);
         }
+    }
+}
+
+/// The two products of a step, for the CPU at hand.
+struct Slopes<'a, T> {
+    solver: &'a mut Solver<T>,
+    problem: &'a Problem<'a, T>,
+    slopes: &'a mut [[T; LANES]],
+}
+
+impl<T: Real> NullaryFnOnce for Slopes<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { solver, problem, slopes } = self;
+        let scale = T::from_f64(2.0 / problem.features.len() as f64);
+        let (first, count) = (solver.panel.first, solver.panel.count);
+        multiply(problem.features, &solver.ahead, &solver.ahead_intercepts, &mut solver.residuals);
+        for (sample, scores) in solver.residuals.iter_mut().enumerate() {
+            let mut targets = [T::ZERO; LANES];
+            problem.labels.write_targets(sample, first, &mut targets);
+            for l in 0..LANES {
+                let short = (T::ONE - targets[l] * scores[l]).larger(T::ZERO);
+                scores[l] = if l < count { -scale * targets[l] * short } else { T::ZERO };
+            }
+        }
+        multiply_transposed(problem.features, &solver.residuals, slopes);
     }
 }
 

@@ -2,10 +2,9 @@
 //!
 //! A panel holds the weights of `L` classes, one row of `L` a feature, so that vector instructions work on the
 //! classes side by side and no sum runs across lanes. One pass over the rows applies the step of the sample before
-//! *and* scores the sample at hand: the rows come from the cache once a sample. A class's numbers depend neither
-//! on the width of the panel nor on the other classes in it.
+//! *and* scores the sample at hand: the rows come from the cache once a sample.
 
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 
 use super::loss::softmax;
 use super::schedule::Steps;
@@ -25,15 +24,14 @@ pub(super) struct Trainer<T, const L: usize> {
     l1: f64,
     l2: f64,
     learn_intercepts: bool,
-    /// L2 alone: weights divided by `scale`. With L1: weights without any L1 penalty, see [`sparse_pass`].
+    /// L2 alone: weights divided by `scale`. With L1: weights as if it had never been paid, see [`Debt`].
     rows: Vec<[T; L]>,
     /// Where L1 pulls to; empty for zero.
     anchors: Vec<[T; L]>,
     intercepts: [T; L],
     /// The common factor of all rows; L2 shrinks it instead of them.
     scale: f64,
-    /// L1 penalty that a weight should have paid so far.
-    debt: f64,
+    debt: Debt,
     time: f64,
     pending: Pending<T, L>,
 }
@@ -46,14 +44,53 @@ struct Pending<T, const L: usize> {
     factors: [T; L],
     /// Whether a factor is not zero.
     moves: bool,
-    /// The share that L2 takes, where L1 keeps `scale` from doing it.
-    decay: T,
-    /// The debt before the step.
-    debt: T,
+}
+
+/// The cumulative L1 penalty. Tsuruoka's rule keeps, for every weight `w`, the penalty `q` it really received; each
+/// step pays the rest of the debt `u` as far as zero allows. Put `z = w - q`, the weight as if it had never paid:
+/// then the rule says `w = soft(z, u)`, and a step changes `z` as it would change `w`. So `z` is all there is to
+/// keep: half the memory, and no branches.
+///
+/// L2 shrinks `w`, not `z`. As long as no class of the panel moves, `k` steps of both turn `w` into
+/// `keep soft(w, owed / keep)`, which is `keep soft(z, u + owed / keep)`: such steps are a matter of two numbers and
+/// leave the rows alone. When a class moves, `z` loses `(1 - keep) soft(z, u)` and `u` grows by `owed`. This is the
+/// rule itself for weights that are not zero; for those that are, the debt of the steps between two moves is
+/// discounted by L2 as if it had been paid, a difference below [`Debt::LONGEST`].
+///
+/// With anchors `a` the penalty is on `w - a`, so `w = a + soft(z, u)`; then every step counts as a move.
+#[derive(Clone, Copy)]
+struct Debt {
+    /// What a weight should have paid so far, `u`.
+    due: f64,
+    /// What L2 has left of a weight since the last move.
+    keep: f64,
+    /// What L1 has asked for since, so discounted.
+    owed: f64,
+}
+
+impl Debt {
+    /// The part of a weight that L2 may take before the rows are brought up to date, moving or not.
+    const LONGEST: f64 = 1e-3;
+
+    fn grow(&mut self, keep: f64, owed: f64) {
+        self.keep *= keep;
+        self.owed = self.owed * keep + owed;
+    }
+
+    /// Brings up to date: the share that L2 takes, the debt before and the debt after.
+    fn settle(&mut self) -> (f64, f64, f64) {
+        let (decay, before) = (1.0 - self.keep, self.due);
+        *self = Self { due: self.due + self.owed, keep: 1.0, owed: 0.0 };
+        (decay, before, self.due)
+    }
+
+    fn is_long(&self) -> bool {
+        self.keep < 1.0 - Self::LONGEST
+    }
 }
 
 impl<T: Real, const L: usize> Pending<T, L> {
-    const NONE: Self = Self { sample: 0, factors: [T::ZERO; L], moves: false, decay: T::ZERO, debt: T::ZERO };
+    const NONE: Self = Self { sample: 0, factors: [T::ZERO; L], moves: false };
 }
 
 impl<T: Real, const L: usize> Trainer<T, L> {
@@ -83,19 +120,24 @@ impl<T: Real, const L: usize> Trainer<T, L> {
             anchors,
             intercepts: lanes(start.intercepts()),
             scale: 1.0,
-            debt: 0.0,
+            debt: Debt { due: 0.0, keep: 1.0, owed: 0.0 },
             time: 1.0,
             pending: Pending::NONE,
         }
     }
 
     /// All epochs.
-    pub(super) fn train(mut self, problem: &Problem<'_, T>, orders: &[Vec<u32>]) -> Result<Self, Error> {
+    pub(super) fn train(
+        mut self,
+        start: &Weights,
+        problem: &Problem<'_, T>,
+        orders: &[Vec<u32>],
+    ) -> Result<Trained, Error> {
         for (epoch, order) in orders.iter().enumerate() {
-            Arch::new().dispatch(|| self.epoch(problem, order));
+            Arch::new().dispatch(Epoch { trainer: &mut self, problem, order });
             self.check(epoch + 1)?;
         }
-        Ok(self)
+        Ok(self.finish(start))
     }
 
     #[inline(always)]
@@ -120,12 +162,18 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         let pending = self.pending;
         let (before, x) = (problem.features.row(pending.sample), problem.features.row(sample));
         let (sums, scale) = if self.l1 > 0.0 {
-            let debt = T::from_f64(self.debt);
-            let sums = match self.anchors.is_empty() {
-                true => sparse_pass::<T, L, false>(&mut self.rows, &[], &pending, before, x, debt),
-                false => sparse_pass::<T, L, true>(&mut self.rows, &self.anchors, &pending, before, x, debt),
-            };
-            (sums, T::ONE)
+            if pending.moves || self.debt.is_long() || !self.anchors.is_empty() {
+                let (decay, due, due_now) = self.debt.settle();
+                let terms = Terms { factors: pending.factors, decay, due, due_now };
+                let sums = match self.anchors.is_empty() {
+                    true => sparse_pass::<T, L, false>(&mut self.rows, &[], &terms, before, x),
+                    false => sparse_pass::<T, L, true>(&mut self.rows, &self.anchors, &terms, before, x),
+                };
+                (sums, T::ONE)
+            } else {
+                let Debt { due, keep, owed } = self.debt;
+                (resting_sparse_pass(&self.rows, x, T::from_f64(due + owed / keep)), T::from_f64(keep))
+            }
         } else {
             let sums = match pending.moves {
                 true => moving_pass(&mut self.rows, &pending.factors, before, x),
@@ -154,9 +202,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         let mut pending = Pending { sample, ..Pending::NONE };
         let mut factor = -size;
         if self.l1 > 0.0 {
-            pending.decay = T::from_f64(1.0 - keep);
-            pending.debt = T::from_f64(self.debt);
-            self.debt += self.l1 * size;
+            self.debt.grow(keep, self.l1 * size);
         } else {
             self.scale *= keep;
             if self.scale < SMALLEST_SCALE {
@@ -181,8 +227,8 @@ impl<T: Real, const L: usize> Trainer<T, L> {
     #[inline(always)]
     fn settle(&mut self, problem: &Problem<'_, T>) {
         // scoring any sample does it
-        let sample = self.pending.sample;
-        self.score(problem, sample);
+        self.pending.moves = true;
+        self.score(problem, self.pending.sample);
     }
 
     /// Fails if a number is not finite.
@@ -198,68 +244,117 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         }
     }
 
-    /// Writes the classes into flat weights. What training did not touch keeps all its digits.
-    pub(super) fn write(&self, start: &Weights, flat: &mut [f64], intercepts: &mut [f64]) {
+    /// The weights. What training did not touch keeps all the digits of its start.
+    fn finish(&self, start: &Weights) -> Trained {
         let classes = start.classes();
-        let debt = T::from_f64(self.debt);
-        let put = |out: &mut f64, value: f64, start: f64| {
-            *out = if value == T::from_f64(start).to_f64() { start } else { value };
-        };
+        let due = T::from_f64(self.debt.due);
+        let keep_digits =
+            |value: f64, start: f64| if value == T::from_f64(start).to_f64() { start } else { value };
+        let mut flat = Vec::with_capacity(self.rows.len() * self.count);
         for (j, row) in self.rows.iter().enumerate() {
             for l in 0..self.count {
-                let at = j * classes + self.first + l;
                 let value = if self.l1 > 0.0 {
                     let anchor = self.anchors.get(j).map_or(T::ZERO, |anchors| anchors[l]);
-                    (anchor + soft(row[l], debt)).to_f64()
+                    (anchor + soft(row[l], due)).to_f64()
                 } else {
                     row[l].to_f64() * self.scale
                 };
-                put(&mut flat[at], value, start.flat()[at]);
+                flat.push(keep_digits(value, start.flat()[j * classes + self.first + l]));
             }
         }
-        for l in 0..self.count {
-            let at = self.first + l;
-            put(&mut intercepts[at], self.intercepts[l].to_f64(), start.intercepts()[at]);
+        let intercepts = (0..self.count)
+            .map(|l| keep_digits(self.intercepts[l].to_f64(), start.intercepts()[self.first + l]))
+            .collect();
+        Trained { first: self.first, flat, intercepts }
+    }
+}
+
+/// What a panel has learnt.
+pub(super) struct Trained {
+    pub(super) first: usize,
+    flat: Vec<f64>,
+    pub(super) intercepts: Vec<f64>,
+}
+
+impl Trained {
+    /// Writes the classes into flat weights of all classes.
+    pub(super) fn write(&self, flat: &mut [f64], classes: usize) {
+        let count = self.intercepts.len();
+        for (row, own) in flat.chunks_exact_mut(classes).zip(self.flat.chunks_exact(count)) {
+            row[self.first..][..count].copy_from_slice(own);
         }
+    }
+}
+
+/// One epoch of one panel. (A closure would do, were it certain to be compiled into its caller's instruction set.)
+struct Epoch<'a, T, const L: usize> {
+    trainer: &'a mut Trainer<T, L>,
+    problem: &'a Problem<'a, T>,
+    order: &'a [u32],
+}
+
+impl<T: Real, const L: usize> NullaryFnOnce for Epoch<'_, T, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.trainer.epoch(self.problem, self.order);
     }
 }
 
 /// Trains panels whose slopes depend on each other: the probabilities of all classes.
 pub(super) fn train_together<T: Real, const L: usize>(
     mut trainers: Vec<Trainer<T, L>>,
+    start: &Weights,
     problem: &Problem<'_, T>,
     orders: &[Vec<u32>],
-) -> Result<Vec<Trainer<T, L>>, Error> {
-    let mut chances = vec![0.0; problem.labels.class_count()];
+) -> Result<Vec<Trained>, Error> {
     for (epoch, order) in orders.iter().enumerate() {
-        Arch::new().dispatch(|| {
-            for &sample in order {
-                let sample = sample as usize;
-                for trainer in &mut trainers {
-                    let scores = trainer.score(problem, sample);
-                    let own = &mut chances[trainer.first..][..trainer.count];
-                    own.iter_mut().zip(scores).for_each(|(chance, score)| *chance = score.to_f64());
-                }
-                softmax(&mut chances);
-                for trainer in &mut trainers {
-                    let mut slopes = [T::ZERO; L];
-                    for (l, chance) in chances[trainer.first..][..trainer.count].iter().enumerate() {
-                        let there =
-                            f64::from(u8::from(problem.labels.is_positive(sample, trainer.first + l)));
-                        slopes[l] = T::from_f64(chance - there);
-                    }
-                    trainer.step(sample, &slopes);
-                }
-            }
-            for trainer in &mut trainers {
-                trainer.settle(problem);
-            }
-        });
+        Arch::new().dispatch(JointEpoch { trainers: &mut trainers, problem, order });
         for trainer in &trainers {
             trainer.check(epoch + 1)?;
         }
     }
-    Ok(trainers)
+    Ok(trainers.iter().map(|trainer| trainer.finish(start)).collect())
+}
+
+/// One epoch of all panels, in step.
+struct JointEpoch<'a, T, const L: usize> {
+    trainers: &'a mut [Trainer<T, L>],
+    problem: &'a Problem<'a, T>,
+    order: &'a [u32],
+}
+
+impl<T: Real, const L: usize> NullaryFnOnce for JointEpoch<'_, T, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { trainers, problem, order } = self;
+        let mut chances = vec![0.0; problem.labels.class_count()];
+        for &sample in order {
+            let sample = sample as usize;
+            for trainer in &mut *trainers {
+                let scores = trainer.score(problem, sample);
+                for l in 0..trainer.count {
+                    chances[trainer.first + l] = scores[l].to_f64();
+                }
+            }
+            softmax(&mut chances);
+            for trainer in &mut *trainers {
+                let mut slopes = [T::ZERO; L];
+                for l in 0..trainer.count {
+                    let class = trainer.first + l;
+                    let there = f64::from(u8::from(problem.labels.is_positive(sample, class)));
+                    slopes[l] = T::from_f64(chances[class] - there);
+                }
+                trainer.step(sample, &slopes);
+            }
+        }
+        for trainer in trainers {
+            trainer.settle(problem);
+        }
+    }
 }
 
 /// `rows . x`, in four sums so that additions need not wait for each other.
@@ -314,42 +409,133 @@ fn fold<T: Real, const L: usize>(sums: &[[T; L]; 4]) -> [T; L] {
     total
 }
 
-/// The cumulative L1 penalty. Tsuruoka's rule keeps, for every weight `w`, the penalty `q` it really received; each
-/// step pays the rest of the debt `u` as far as zero allows. Put `z = w - q`, the weight as if it had never paid:
-/// then the rule says `w = soft(z, u)`, and a step changes `z` as it would change `w`. So `z` is all there is to
-/// keep: half the memory, and no branches. (L2 shrinks `w`, so its share is taken from `soft(z, u)`.)
-///
-/// With anchors `a`, the penalty is on `w - a`: `w = a + soft(z, u)`.
+/// What [`sparse_pass`] does to the rows.
+struct Terms<T, const L: usize> {
+    factors: [T; L],
+    decay: f64,
+    due: f64,
+    due_now: f64,
+}
+
+/// `rows += before * factors - decay * weights`, then `weights . x`; see [`Debt`].
 #[inline(always)]
 fn sparse_pass<T: Real, const L: usize, const ANCHORED: bool>(
     rows: &mut [[T; L]],
     anchors: &[[T; L]],
-    pending: &Pending<T, L>,
+    terms: &Terms<T, L>,
     before: &[T],
     x: &[T],
-    debt: T,
 ) -> [T; L] {
     let mut sums = [T::ZERO; L];
     let width = rows.len();
     let (before, x) = (&before[..width], &x[..width]);
+    let anchors = if ANCHORED { &anchors[..width] } else { anchors };
     let anchor = |j: usize, l: usize| if ANCHORED { anchors[j][l] } else { T::ZERO };
-    let Pending { factors, decay, debt: debt_before, .. } = *pending;
+    let (decay, due, due_now) =
+        (T::from_f64(terms.decay), T::from_f64(terms.due), T::from_f64(terms.due_now));
     for j in 0..width {
         let mut row = rows[j];
         for l in 0..L {
-            let w = anchor(j, l) + soft(row[l], debt_before);
-            row[l] = row[l] + (before[j] * factors[l] - decay * w);
+            let w = if ANCHORED { anchor(j, l) + soft(row[l], due) } else { soft(row[l], due) };
+            row[l] = row[l] + (before[j] * terms.factors[l] - decay * w);
         }
         rows[j] = row;
         for l in 0..L {
-            sums[l] += x[j] * (anchor(j, l) + soft(row[l], debt));
+            let w = if ANCHORED { anchor(j, l) + soft(row[l], due_now) } else { soft(row[l], due_now) };
+            sums[l] += x[j] * w;
         }
     }
     sums
+}
+
+/// `soft(rows, due) . x`, in two sums.
+#[inline(always)]
+fn resting_sparse_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T], due: T) -> [T; L] {
+    let mut sums = [[T::ZERO; L]; 4];
+    let mut pairs = rows.chunks_exact(2);
+    let mut x_pairs = x.chunks_exact(2);
+    for (rows, x) in (&mut pairs).zip(&mut x_pairs) {
+        for i in 0..2 {
+            for l in 0..L {
+                sums[i][l] += x[i] * soft(rows[i][l], due);
+            }
+        }
+    }
+    for (row, &x) in pairs.remainder().iter().zip(x_pairs.remainder()) {
+        for l in 0..L {
+            sums[0][l] += x * soft(row[l], due);
+        }
+    }
+    fold(&sums)
 }
 
 /// `sign(value) max(|value| - threshold, 0)`
 #[inline(always)]
 fn soft<T: Real>(value: T, threshold: T) -> T {
     value - value.smaller(threshold).larger(-threshold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::compatible::Class;
+    use crate::linear::{Penalty, Schedule, Stable};
+    use crate::{Dataset, Features, Labels, Seed, Threads};
+
+    fn data(samples: usize, width: usize, classes: usize) -> Dataset<f64> {
+        let mut stream = Seed::new(11).stream();
+        let values = (0..samples * width).map(|_| 4.0 * (stream.unit() - 0.5)).collect();
+        let labels = (0..samples).map(|_| stream.below(classes) as u32).collect();
+        Dataset::new(Features::new(width, values).unwrap(), Labels::classes(classes, labels).unwrap())
+            .unwrap()
+    }
+
+    /// The panel against the literal rules, class by class, on the same order of samples.
+    #[test]
+    fn panels_follow_the_literal_rules() {
+        let data = data(60, 21, 5);
+        let problem = Problem::new(&data);
+        let mut stream = Seed::new(3).stream();
+        let flat = (0..21 * 5).map(|_| stream.unit() - 0.5).collect();
+        let start = Weights::new(21, flat, vec![0.1; 5]).unwrap();
+        let orders: Vec<Vec<u32>> = vec![(0..60).collect(), (0..60).rev().collect()];
+        let stable = Schedule::Stable(Stable::for_features(data.features()));
+        for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+            for (ratio, tolerance) in [(0.0, 1e-12), (1.0, 1e-12), (0.5, 1e-4)] {
+                for schedule in [Schedule::Optimal, stable] {
+                    if loss == Loss::SquaredHinge && schedule == Schedule::Optimal {
+                        // steps so large that rounding is amplified a million times
+                        continue;
+                    }
+                    let params = SgdParams {
+                        loss,
+                        penalty: Penalty::elastic_net(0.02, ratio).unwrap(),
+                        schedule,
+                        epochs: 2,
+                        intercept: true,
+                        threads: Threads::ONE,
+                    };
+                    let trainer = Trainer::<f64, 8>::new(&params, &start, &problem, 0);
+                    let trained = trainer.train(&start, &problem, &orders).unwrap();
+                    let (found, intercepts) = (&trained.flat, &trained.intercepts);
+                    for class in 0..5 {
+                        let mut literal = Class::new(&params, start.class(class).collect(), 0.1);
+                        for &sample in orders.iter().flatten() {
+                            let target =
+                                if data.labels().is_positive(sample as usize, class) { 1.0 } else { -1.0 };
+                            literal.step(&params, data.features().row(sample as usize), target);
+                        }
+                        let (w, b) = literal.finish();
+                        for (j, w) in w.iter().enumerate() {
+                            let found = found[j * 5 + class];
+                            let what = format!("{loss:?} {ratio} {schedule:?} class {class} feature {j}");
+                            assert!((w - found).abs() <= tolerance * w.abs().max(1.0), "{what}: {w} {found}");
+                            assert_eq!(*w == 0.0, found == 0.0, "{what}");
+                        }
+                        assert!((b - intercepts[class]).abs() < tolerance.max(1e-11) * b.abs().max(1.0));
+                    }
+                }
+            }
+        }
+    }
 }

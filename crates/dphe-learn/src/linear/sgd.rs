@@ -1,7 +1,7 @@
 //! Stochastic gradient descent, one class against the rest or all classes together.
 
 use super::compatible;
-use super::panel::{Trainer, train_together};
+use super::panel::{Trained, Trainer, train_together};
 use super::{Loss, Penalty, Problem, Schedule};
 use crate::{Dataset, Error, Real, Seed, Threads, Weights};
 
@@ -123,38 +123,56 @@ impl Sgd {
             problem.labels.as_classes("the multinomial loss")?;
         }
         let orders = orders(problem.features.len(), self.0.epochs, seed);
-        // as many classes as fill the registers: 64 bytes of them, or four where there are no more
-        match (start.classes() <= 4, size_of::<T>()) {
-            (true, _) => self.run::<T, 4>(start, problem, &orders),
-            (false, 4) => self.run::<T, 16>(start, problem, &orders),
-            (false, _) => self.run::<T, 8>(start, problem, &orders),
+        let parts = match self.0.loss {
+            Loss::Multinomial => self.train_together(start, problem, &orders)?,
+            _ => {
+                let results =
+                    self.0.threads.map(panels::<T>(start.classes()), |_, (first, width)| match width {
+                        16 => Trainer::<T, 16>::new(&self.0, start, problem, first)
+                            .train(start, problem, &orders),
+                        8 => Trainer::<T, 8>::new(&self.0, start, problem, first)
+                            .train(start, problem, &orders),
+                        _ => Trainer::<T, 4>::new(&self.0, start, problem, first)
+                            .train(start, problem, &orders),
+                    });
+                results.into_iter().collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let classes = start.classes();
+        let (mut flat, mut intercepts) = (start.flat().to_vec(), start.intercepts().to_vec());
+        for part in parts {
+            part.write(&mut flat, classes);
+            intercepts[part.first..][..part.intercepts.len()].copy_from_slice(&part.intercepts);
         }
+        Weights::new(start.features(), flat, intercepts)
     }
 
-    fn run<T: Real, const L: usize>(
+    fn train_together<T: Real>(
         &self,
         start: &Weights,
         problem: &Problem<'_, T>,
         orders: &[Vec<u32>],
-    ) -> Result<Weights, Error> {
-        let classes = start.classes();
-        let firsts: Vec<usize> = (0..classes).step_by(L).collect();
-        let trained = if self.0.loss == Loss::Multinomial {
-            let trainers =
-                firsts.into_iter().map(|first| Trainer::<T, L>::new(&self.0, start, problem, first));
-            train_together(trainers.collect(), problem, orders)?
-        } else {
-            let results = self.0.threads.map(firsts, |_, first| {
-                Trainer::<T, L>::new(&self.0, start, problem, first).train(problem, orders)
-            });
-            results.into_iter().collect::<Result<_, _>>()?
-        };
-        let (mut flat, mut intercepts) = (start.flat().to_vec(), start.intercepts().to_vec());
-        for trainer in trained {
-            trainer.write(start, &mut flat, &mut intercepts);
-        }
-        Weights::new(start.features(), flat, intercepts)
+    ) -> Result<Vec<Trained>, Error> {
+        let trainers = (0..start.classes())
+            .step_by(16)
+            .map(|first| Trainer::<T, 16>::new(&self.0, start, problem, first))
+            .collect();
+        train_together(trainers, start, problem, orders)
     }
+}
+
+/// The first class and the width of every panel. Sixteen `f32` or eight `f64` fill the registers; the last panel is
+/// narrower if that is enough.
+fn panels<T>(classes: usize) -> Vec<(usize, usize)> {
+    let widest = 64 / size_of::<T>();
+    (0..classes)
+        .step_by(widest)
+        .map(|first| match classes - first {
+            1..=4 => (first, 4),
+            5..=8 => (first, 8),
+            _ => (first, widest),
+        })
+        .collect()
 }
 
 /// The order of the samples in every epoch: each shuffles the one before.

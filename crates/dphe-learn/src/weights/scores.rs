@@ -1,6 +1,6 @@
 //! Scores of all classes for many samples: the product of two matrices, in panels of neighbouring classes.
 
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 
 use super::Weights;
 use crate::{Error, Features, Real, Threads};
@@ -47,7 +47,8 @@ impl<T: Real> Scores<T> {
         let panels = panels::<T>(weights.flat(), weights.intercepts());
         let blocks = threads.map(panels, |_, panel| {
             let mut block = vec![[T::ZERO; LANES]; features.len()];
-            Arch::new().dispatch(|| multiply(features, &panel.rows, &panel.intercepts, &mut block));
+            let (rows, intercepts) = (&panel.rows, &panel.intercepts);
+            Arch::new().dispatch(Multiply { features, rows, intercepts, out: &mut block });
             (panel.first, panel.count, block)
         });
         let classes = weights.classes();
@@ -137,6 +138,23 @@ impl<T: Real> Scores<T> {
     /// Whether each score is above zero: the attributes that are predicted.
     pub fn above_zero(&self) -> Vec<bool> {
         self.values.iter().map(|&score| score > T::ZERO).collect()
+    }
+}
+
+/// [`multiply`] for the CPU at hand.
+struct Multiply<'a, T> {
+    features: &'a Features<T>,
+    rows: &'a [[T; LANES]],
+    intercepts: &'a [T; LANES],
+    out: &'a mut [[T; LANES]],
+}
+
+impl<T: Real> NullaryFnOnce for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        multiply(self.features, self.rows, self.intercepts, self.out);
     }
 }
 
