@@ -448,25 +448,19 @@ fn sparse_pass<T: Real, const L: usize, const ANCHORED: bool>(
     sums
 }
 
-/// `soft(rows, due) . x`, in two sums.
+/// `soft(rows, due) . x`
 #[inline(always)]
 fn resting_sparse_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T], due: T) -> [T; L] {
-    let mut sums = [[T::ZERO; L]; 4];
-    let mut pairs = rows.chunks_exact(2);
-    let mut x_pairs = x.chunks_exact(2);
-    for (rows, x) in (&mut pairs).zip(&mut x_pairs) {
-        for i in 0..2 {
-            for l in 0..L {
-                sums[i][l] += x[i] * soft(rows[i][l], due);
-            }
-        }
-    }
-    for (row, &x) in pairs.remainder().iter().zip(x_pairs.remainder()) {
+    let mut sums = [T::ZERO; L];
+    let x = &x[..rows.len()];
+    for j in 0..rows.len() {
+        let mut w = rows[j];
         for l in 0..L {
-            sums[0][l] += x * soft(row[l], due);
+            w[l] = soft(w[l], due);
         }
+        accumulate(&mut sums, x[j], &w);
     }
-    fold(&sums)
+    sums
 }
 
 /// `sign(value) max(|value| - threshold, 0)`
