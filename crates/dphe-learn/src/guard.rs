@@ -33,8 +33,8 @@ impl Guard {
     /// Takes in a round: how much the public weights changed, relative to their length, and their accuracy on the
     /// initial data.
     pub fn observe(&mut self, relative_change: f64, accuracy: f64) -> Verdict {
-        // comparisons are written so that NaN counts as bad
-        if !(accuracy >= self.best - Self::FALL) || relative_change.is_nan() {
+        let fallen = accuracy.is_nan() || accuracy < self.best - Self::FALL;
+        if fallen || relative_change.is_nan() {
             return Verdict::Diverging;
         }
         self.best = self.best.max(accuracy);

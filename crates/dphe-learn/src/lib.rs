@@ -3,6 +3,7 @@
 pub mod dataset;
 mod error;
 mod guard;
+pub mod kmeans;
 pub mod linear;
 pub mod metrics;
 mod real;

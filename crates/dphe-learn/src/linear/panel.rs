@@ -4,12 +4,18 @@
 //! classes side by side and no sum runs across lanes. One pass over the rows applies the step of the sample before
 //! *and* scores the sample at hand: the rows come from the cache once a sample.
 
+#![allow(clippy::needless_range_loop, reason = "indexed loops over fixed widths become vector instructions")]
+
+mod debt;
+mod passes;
+
+use debt::Debt;
+use passes::{Terms, moving_pass, resting_pass, resting_sparse_pass, soft, sparse_pass};
 use pulp::{Arch, NullaryFnOnce};
 
 use super::loss::softmax;
 use super::schedule::Steps;
 use super::{Loss, Problem, SgdParams};
-use crate::weights::accumulate;
 use crate::{Error, Real, Weights};
 
 /// Rescaled rows are multiplied out when their common factor gets this small.
@@ -46,49 +52,6 @@ struct Pending<T, const L: usize> {
     moves: bool,
 }
 
-/// The cumulative L1 penalty. Tsuruoka's rule keeps, for every weight `w`, the penalty `q` it really received; each
-/// step pays the rest of the debt `u` as far as zero allows. Put `z = w - q`, the weight as if it had never paid:
-/// then the rule says `w = soft(z, u)`, and a step changes `z` as it would change `w`. So `z` is all there is to
-/// keep: half the memory, and no branches.
-///
-/// L2 shrinks `w`, not `z`. As long as no class of the panel moves, `k` steps of both turn `w` into
-/// `keep soft(w, owed / keep)`, which is `keep soft(z, u + owed / keep)`: such steps are a matter of two numbers and
-/// leave the rows alone. When a class moves, `z` loses `(1 - keep) soft(z, u)` and `u` grows by `owed`. This is the
-/// rule itself for weights that are not zero; for those that are, the debt of the steps between two moves is
-/// discounted by L2 as if it had been paid, a difference below [`Debt::LONGEST`].
-///
-/// With anchors `a` the penalty is on `w - a`, so `w = a + soft(z, u)`; then every step counts as a move.
-#[derive(Clone, Copy)]
-struct Debt {
-    /// What a weight should have paid so far, `u`.
-    due: f64,
-    /// What L2 has left of a weight since the last move.
-    keep: f64,
-    /// What L1 has asked for since, so discounted.
-    owed: f64,
-}
-
-impl Debt {
-    /// The part of a weight that L2 may take before the rows are brought up to date, moving or not.
-    const LONGEST: f64 = 1e-3;
-
-    fn grow(&mut self, keep: f64, owed: f64) {
-        self.keep *= keep;
-        self.owed = self.owed * keep + owed;
-    }
-
-    /// Brings up to date: the share that L2 takes, the debt before and the debt after.
-    fn settle(&mut self) -> (f64, f64, f64) {
-        let (decay, before) = (1.0 - self.keep, self.due);
-        *self = Self { due: self.due + self.owed, keep: 1.0, owed: 0.0 };
-        (decay, before, self.due)
-    }
-
-    fn is_long(&self) -> bool {
-        self.keep < 1.0 - Self::LONGEST
-    }
-}
-
 impl<T: Real, const L: usize> Pending<T, L> {
     const NONE: Self = Self { sample: 0, factors: [T::ZERO; L], moves: false };
 }
@@ -120,7 +83,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
             anchors,
             intercepts: lanes(start.intercepts()),
             scale: 1.0,
-            debt: Debt { due: 0.0, keep: 1.0, owed: 0.0 },
+            debt: Debt::NONE,
             time: 1.0,
             pending: Pending::NONE,
         }
@@ -355,118 +318,6 @@ impl<T: Real, const L: usize> NullaryFnOnce for JointEpoch<'_, T, L> {
             trainer.settle(problem);
         }
     }
-}
-
-/// `rows . x`, in four sums so that additions need not wait for each other.
-#[inline(always)]
-fn resting_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T]) -> [T; L] {
-    let mut sums = [[T::ZERO; L]; 4];
-    let mut quads = rows.chunks_exact(4);
-    let mut x_quads = x.chunks_exact(4);
-    for (rows, x) in (&mut quads).zip(&mut x_quads) {
-        for i in 0..4 {
-            accumulate(&mut sums[i], x[i], &rows[i]);
-        }
-    }
-    for (row, &x) in quads.remainder().iter().zip(x_quads.remainder()) {
-        accumulate(&mut sums[0], x, row);
-    }
-    fold(&sums)
-}
-
-/// `rows += before * factors`, then `rows . x`.
-#[inline(always)]
-fn moving_pass<T: Real, const L: usize>(
-    rows: &mut [[T; L]],
-    factors: &[T; L],
-    before: &[T],
-    x: &[T],
-) -> [T; L] {
-    let mut sums = [[T::ZERO; L]; 4];
-    let mut quads = rows.chunks_exact_mut(4);
-    let mut before_quads = before.chunks_exact(4);
-    let mut x_quads = x.chunks_exact(4);
-    for ((rows, before), x) in (&mut quads).zip(&mut before_quads).zip(&mut x_quads) {
-        for i in 0..4 {
-            accumulate(&mut rows[i], before[i], factors);
-            accumulate(&mut sums[i], x[i], &rows[i]);
-        }
-    }
-    let rest = before_quads.remainder().iter().zip(x_quads.remainder());
-    for (row, (&before, &x)) in quads.into_remainder().iter_mut().zip(rest) {
-        accumulate(row, before, factors);
-        accumulate(&mut sums[0], x, row);
-    }
-    fold(&sums)
-}
-
-#[inline(always)]
-fn fold<T: Real, const L: usize>(sums: &[[T; L]; 4]) -> [T; L] {
-    let mut total = [T::ZERO; L];
-    for l in 0..L {
-        total[l] = (sums[0][l] + sums[1][l]) + (sums[2][l] + sums[3][l]);
-    }
-    total
-}
-
-/// What [`sparse_pass`] does to the rows.
-struct Terms<T, const L: usize> {
-    factors: [T; L],
-    decay: f64,
-    due: f64,
-    due_now: f64,
-}
-
-/// `rows += before * factors - decay * weights`, then `weights . x`; see [`Debt`].
-#[inline(always)]
-fn sparse_pass<T: Real, const L: usize, const ANCHORED: bool>(
-    rows: &mut [[T; L]],
-    anchors: &[[T; L]],
-    terms: &Terms<T, L>,
-    before: &[T],
-    x: &[T],
-) -> [T; L] {
-    let mut sums = [T::ZERO; L];
-    let width = rows.len();
-    let (before, x) = (&before[..width], &x[..width]);
-    let anchors = if ANCHORED { &anchors[..width] } else { anchors };
-    let anchor = |j: usize, l: usize| if ANCHORED { anchors[j][l] } else { T::ZERO };
-    let (decay, due, due_now) =
-        (T::from_f64(terms.decay), T::from_f64(terms.due), T::from_f64(terms.due_now));
-    for j in 0..width {
-        let mut row = rows[j];
-        for l in 0..L {
-            let w = if ANCHORED { anchor(j, l) + soft(row[l], due) } else { soft(row[l], due) };
-            row[l] = row[l] + (before[j] * terms.factors[l] - decay * w);
-        }
-        rows[j] = row;
-        for l in 0..L {
-            let w = if ANCHORED { anchor(j, l) + soft(row[l], due_now) } else { soft(row[l], due_now) };
-            sums[l] += x[j] * w;
-        }
-    }
-    sums
-}
-
-/// `soft(rows, due) . x`
-#[inline(always)]
-fn resting_sparse_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T], due: T) -> [T; L] {
-    let mut sums = [T::ZERO; L];
-    let x = &x[..rows.len()];
-    for j in 0..rows.len() {
-        let mut w = rows[j];
-        for l in 0..L {
-            w[l] = soft(w[l], due);
-        }
-        accumulate(&mut sums, x[j], &w);
-    }
-    sums
-}
-
-/// `sign(value) max(|value| - threshold, 0)`
-#[inline(always)]
-fn soft<T: Real>(value: T, threshold: T) -> T {
-    value - value.smaller(threshold).larger(-threshold)
 }
 
 #[cfg(test)]

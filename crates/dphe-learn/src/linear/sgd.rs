@@ -62,8 +62,8 @@ impl SgdParams {
 
 /// A learner with checked parameters.
 ///
-/// All classes see the samples in the same order, so that a pass over neighbouring weights serves them all;
-/// [`Sgd::fit_like_sklearn`] gives every class its own order.
+/// Sixteen neighbouring classes (eight in double precision) see the samples in the same order, so that a pass over
+/// their weights serves them all; [`Sgd::fit_like_sklearn`] gives every class its own order.
 ///
 /// L1 is the cumulative penalty of Tsuruoka, Tsujii and Ananiadou (ACL 2009): a weight pays at each step what it
 /// still owes of all penalties so far, and stops at zero.
@@ -122,21 +122,23 @@ impl Sgd {
         if self.0.loss == Loss::Multinomial {
             problem.labels.as_classes("the multinomial loss")?;
         }
-        let orders = orders(problem.features.len(), self.0.epochs, seed);
-        let parts = match self.0.loss {
-            Loss::Multinomial => self.train_together(start, problem, &orders)?,
-            _ => {
-                let results =
-                    self.0.threads.map(panels::<T>(start.classes()), |_, (first, width)| match width {
-                        16 => Trainer::<T, 16>::new(&self.0, start, problem, first)
-                            .train(start, problem, &orders),
-                        8 => Trainer::<T, 8>::new(&self.0, start, problem, first)
-                            .train(start, problem, &orders),
-                        _ => Trainer::<T, 4>::new(&self.0, start, problem, first)
-                            .train(start, problem, &orders),
-                    });
-                results.into_iter().collect::<Result<Vec<_>, _>>()?
-            }
+        let samples = problem.features.len();
+        let parts = if self.0.loss == Loss::Multinomial {
+            self.train_together(start, problem, &orders(samples, self.0.epochs, seed))?
+        } else {
+            let results = self.0.threads.map(panels::<T>(start.classes()), |_, (first, width)| {
+                // Steps can be so large that the last few samples decide: one order for all classes would let
+                // all have bad luck at once. A panel's order is its own.
+                let orders = orders(samples, self.0.epochs, &seed.derive("panel", first as u64));
+                match width {
+                    16 => {
+                        Trainer::<T, 16>::new(&self.0, start, problem, first).train(start, problem, &orders)
+                    }
+                    8 => Trainer::<T, 8>::new(&self.0, start, problem, first).train(start, problem, &orders),
+                    _ => Trainer::<T, 4>::new(&self.0, start, problem, first).train(start, problem, &orders),
+                }
+            });
+            results.into_iter().collect::<Result<Vec<_>, _>>()?
         };
         let classes = start.classes();
         let (mut flat, mut intercepts) = (start.flat().to_vec(), start.intercepts().to_vec());
