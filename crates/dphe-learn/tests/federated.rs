@@ -201,11 +201,9 @@ fn messages_by_accuracy() {
         for (finish, epochs) in [
             (Finish::Plain, 3),
             (Finish::Plain, 5),
-            (Finish::ShrinkingSteps, 3),
             (Finish::ShrinkingSteps, 5),
-            (Finish::MeanOfLastPass, 3),
             (Finish::MeanOfLastPass, 5),
-            (Finish::TwoFullRounds, 3),
+            (Finish::TwoFullRounds, 5),
         ] {
             let marks: &[usize] = if finish == Finish::TwoFullRounds { &[15] } else { &[1, 6, 10, 15, 20] };
             for (round, value) in marks.iter().zip(rotate(&task, &initial, stable, epochs, finish, marks)) {
@@ -216,6 +214,8 @@ fn messages_by_accuracy() {
         table.print();
     }
     let reference = table.mean("No-PP, stable, 10 epochs");
+    assert!(table.mean("rotate 10 %, ShrinkingSteps, 5 epochs, round 6") > reference - 1.5);
+    assert!(table.mean("rotate 10 %, ShrinkingSteps, 5 epochs, round 15") > reference - 0.5);
     assert!(table.mean("d-topk 10 %, 10 rounds") > reference - 0.5);
     assert!(table.mean("d-topk 1 %, 10 rounds") > reference - 2.0);
     assert!(table.mean("d-block row:101 10 %, 10 rounds") > reference - 1.0);

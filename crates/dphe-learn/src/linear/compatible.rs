@@ -64,12 +64,14 @@ pub(super) struct Class {
     q: Vec<f64>,
     steps: Steps,
     t: f64,
+    /// A score was not finite: its slope would be anything.
+    lost: bool,
 }
 
 impl Class {
     pub(super) fn new(params: &SgdParams, w: Vec<f64>, b: f64) -> Self {
         let steps = params.schedule.steps(params.loss, params.penalty);
-        Self { q: vec![0.0; w.len()], v: w, scale: 1.0, b, u: 0.0, steps, t: 1.0 }
+        Self { q: vec![0.0; w.len()], v: w, scale: 1.0, b, u: 0.0, steps, t: 1.0, lost: false }
     }
 
     fn train<T: Real>(
@@ -86,7 +88,7 @@ impl Class {
                 let target = if data.labels().is_positive(sample, class) { 1.0 } else { -1.0 };
                 self.step(params, data.features().row(sample), target);
             }
-            if !(self.b.is_finite() && self.v.iter().all(|v| v.is_finite())) {
+            if self.lost || !(self.b.is_finite() && self.v.iter().all(|v| v.is_finite())) {
                 let remedy = "standardise the features, use the stable schedule, or raise the strength";
                 return Err(Error::Diverged { epoch, class, remedy });
             }
@@ -106,6 +108,7 @@ impl Class {
             dot += v * x.to_f64();
         }
         let score = self.scale * dot + self.b;
+        self.lost |= !score.is_finite();
         let size = self.steps.size(self.t);
         let update = -size * params.loss.slope(target, score);
         let ratio = params.penalty.l1_ratio();

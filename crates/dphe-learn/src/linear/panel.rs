@@ -39,6 +39,8 @@ pub(super) struct Trainer<T, const L: usize> {
     scale: f64,
     debt: Debt,
     time: f64,
+    /// A class whose score was not finite: its slope would be anything.
+    lost: Option<usize>,
     pending: Pending<T, L>,
 }
 
@@ -85,6 +87,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
             scale: 1.0,
             debt: Debt::NONE,
             time: 1.0,
+            lost: None,
             pending: Pending::NONE,
         }
     }
@@ -113,6 +116,9 @@ impl<T: Real, const L: usize> Trainer<T, L> {
             let mut slopes = [T::ZERO; L];
             for l in 0..self.count {
                 slopes[l] = self.loss.slope(targets[l], scores[l]);
+                if !scores[l].is_finite() {
+                    self.lost = Some(l);
+                }
             }
             self.step(sample, &slopes);
         }
@@ -194,10 +200,10 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         self.score(problem, self.pending.sample);
     }
 
-    /// Fails if a number is not finite.
+    /// Fails if a weight is not finite, or a score of this epoch was not.
     fn check(&self, epoch: usize) -> Result<(), Error> {
         let bad = |lanes: &[T; L]| (0..self.count).find(|&l| !lanes[l].is_finite());
-        match self.rows.iter().chain([&self.intercepts]).find_map(bad) {
+        match self.lost.or_else(|| self.rows.iter().chain([&self.intercepts]).find_map(bad)) {
             None => Ok(()),
             Some(lane) => Err(Error::Diverged {
                 epoch,
@@ -301,6 +307,9 @@ impl<T: Real, const L: usize> NullaryFnOnce for JointEpoch<'_, T, L> {
                 let scores = trainer.score(problem, sample);
                 for l in 0..trainer.count {
                     chances[trainer.first + l] = scores[l].to_f64();
+                    if !scores[l].is_finite() {
+                        trainer.lost = Some(l);
+                    }
                 }
             }
             softmax(&mut chances);
