@@ -15,11 +15,15 @@ def show(name, values):
     print(name, *(repr(float(v)) for v in np.ravel(values)))
 
 
-def weights():
+def digits():
     x, y = load_digits(return_X_y=True)
     show("digits", x)
     show("labels", y)
-    x = StandardScaler().fit_transform(x)
+    return StandardScaler().fit_transform(x), y
+
+
+def weights():
+    x, y = digits()
     show("scaled", x)
 
     def fit(name, targets, **options):
@@ -76,4 +80,4 @@ def measure():
         assert abs(metrics.balanced_accuracy_score(t, p) - np.mean([(p[t == c] == c).mean() for c in np.unique(t)])) < 1e-12
 
 
-{"weights": weights, "metrics": measure}[sys.argv[1]]()
+{"digits": digits, "weights": weights, "metrics": measure}[sys.argv[1]]()

@@ -103,7 +103,7 @@ fn weights_equal_sgd_classifier() {
 /// Numbers written down from another implementation of the same rules.
 #[test]
 fn digits_have_the_known_weights() {
-    let Some(answer) = Answer::from("weights") else { return };
+    let Some(answer) = Answer::from("digits") else { return };
     let data = answer.digits();
     let start = Weights::zeros(64, 10).unwrap();
     for (strength, nonzeros, sum_abs, accuracy) in [
@@ -125,7 +125,7 @@ fn digits_have_the_known_weights() {
 
 #[test]
 fn fista_reaches_the_known_optima() {
-    let Some(answer) = Answer::from("weights") else { return };
+    let Some(answer) = Answer::from("digits") else { return };
     let data = answer.digits();
     let start = Weights::zeros(64, 10).unwrap();
     let solver = |strength, ratio| -> Fista {
