@@ -48,14 +48,14 @@ pub enum Error {
         /// How many classes there are.
         classes: usize,
     },
-    /// Labels of the other kind are needed.
-    #[error("{what} needs {needed}; these labels are {found}")]
-    LabelKind {
+    /// Two things that do not go together.
+    #[error("{what} needs {needed}, not {found}")]
+    Unsuited {
         /// What was asked for.
         what: &'static str,
-        /// The kind it works on.
+        /// What it works with.
         needed: &'static str,
-        /// The kind it was given.
+        /// What it was given.
         found: &'static str,
     },
     /// A parameter outside its range.

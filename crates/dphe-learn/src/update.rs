@@ -90,6 +90,9 @@ impl From<Fista> for Learner {
     }
 }
 
+const NEEDS_SGD: Error =
+    Error::Unsuited { what: "this message", needed: "the stochastic learner", found: "the full-batch one" };
+
 /// What is public about a round.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundInput<'a> {
@@ -142,11 +145,7 @@ impl LocalTrainer {
         }
         let only_sgd = matches!(message, Message::SparseDifferences { .. } | Message::Rotating);
         if only_sgd && matches!(learner, Learner::Fista(_)) {
-            return Err(Error::LabelKind {
-                what: "this message",
-                needed: "the stochastic learner",
-                found: "for the full-batch one",
-            });
+            return Err(NEEDS_SGD);
         }
         Ok(Self { learner, message })
     }
@@ -237,7 +236,7 @@ impl LocalTrainer {
     ) -> Result<LocalUpdate, Error> {
         let RoundInput { global, features } = round;
         let Learner::Sgd(sgd) = &self.learner else {
-            return Err(Error::Empty { what: "stochastic learners" });
+            return Err(NEEDS_SGD);
         };
         let start = global.select_features(features)?;
         global.check_shape(data.features().width(), data.labels().class_count())?;

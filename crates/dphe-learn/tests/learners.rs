@@ -32,7 +32,7 @@ fn clouds<T: Real>(samples: usize, width: usize, classes: usize, noise: f64) -> 
 }
 
 fn stable<T: Real>(data: &Dataset<T>) -> SgdParams {
-    SgdParams::new(Schedule::Stable(Stable::for_features(data.features()))).unwrap()
+    SgdParams::new(Schedule::Stable(Stable::for_features(data.features())))
 }
 
 fn train_accuracy<T: Real>(weights: &Weights, data: &Dataset<T>) -> f64 {
@@ -95,29 +95,19 @@ fn single_and_double_precision_agree() {
 
 #[test]
 fn warm_start_continues_and_keeps_untouched_digits() {
-    let data = clouds::<f32>(100, 10, 5, 0.3);
-    let start = Weights::new(10, vec![0.1; 50], vec![0.2; 5]).unwrap();
-    // no penalty and all margins far beyond 1: nothing to learn, so not a digit changes although 0.1 is no f32
-    let params = SgdParams { penalty: Penalty::l2(0.0).unwrap(), ..stable(&data) };
-    let sgd = params.check().unwrap();
+    let data = clouds::<f32>(100, 30, 5, 0.3);
+    let none = Penalty::l2(0.0).unwrap();
+    let sgd = SgdParams { penalty: none, epochs: 20, ..stable(&data) }.check().unwrap();
+    let cost = |w: &Weights| objective(Loss::Hinge, none, w, &data, Threads::ONE).unwrap();
+    let start = Weights::new(30, vec![0.1; 150], vec![0.2; 5]).unwrap();
     let learnt = sgd.fit_from(&start, &data, &Seed::new(0)).unwrap();
-    let far = Weights::new(
-        10,
-        learnt.flat().iter().map(|w| w * 1e6).collect(),
-        learnt.intercepts().iter().map(|b| b * 1e6).collect(),
-    )
-    .unwrap();
-    let scores = far.scores(data.features(), Threads::ONE).unwrap();
-    let separated = (0..data.len()).all(|i| {
-        scores.row(i).iter().enumerate().all(|(c, s)| (*s > 1.0) == data.labels().is_positive(i, c))
-    });
-    if separated {
-        assert_eq!(sgd.fit_from(&far, &data, &Seed::new(1)).unwrap(), far);
-    }
-    let again = sgd.fit_from(&learnt, &data, &Seed::new(1)).unwrap();
-    let cost =
-        |w: &Weights| objective(Loss::Hinge, Penalty::l2(0.0).unwrap(), w, &data, Threads::ONE).unwrap();
-    assert!(cost(&again) <= cost(&start));
+    assert!(cost(&learnt) < cost(&start));
+    // ten times as far from the boundary every margin is beyond 1: nothing is left to learn, and not a digit
+    // changes although none of these numbers is an f32
+    let tenfold = |numbers: &[f64]| numbers.iter().map(|v| v * 10.0 * (1.0 + 1e-12)).collect();
+    let far = Weights::new(30, tenfold(learnt.flat()), tenfold(learnt.intercepts())).unwrap();
+    assert_eq!(cost(&far), 0.0);
+    assert_eq!(sgd.fit_from(&far, &data, &Seed::new(1)).unwrap(), far);
 }
 
 #[test]
@@ -133,7 +123,7 @@ fn attributes_are_learnt_independently() {
     let scores = weights.scores(data.features(), Threads::ONE).unwrap();
     assert!(attribute_accuracy(data.labels(), &scores).unwrap() > 0.93);
     let together = SgdParams { loss: Loss::Multinomial, ..stable(&data) }.check().unwrap();
-    assert!(matches!(together.fit(&data, &Seed::new(0)), Err(Error::LabelKind { .. })));
+    assert!(matches!(together.fit(&data, &Seed::new(0)), Err(Error::Unsuited { .. })));
 }
 
 #[test]
@@ -165,7 +155,7 @@ fn divergence_is_noticed_and_comes_with_a_remedy() {
     for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Multinomial] {
         for l1_ratio in [0.0, 0.5] {
             let penalty = Penalty::elastic_net(1e-3, l1_ratio).unwrap();
-            let params = SgdParams { loss, penalty, ..SgdParams::new(Schedule::Optimal).unwrap() };
+            let params = SgdParams { loss, penalty, ..SgdParams::new(Schedule::Optimal) };
             let error = params.check().unwrap().fit(&data, &Seed::new(0)).unwrap_err();
             assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error:?}");
             assert!(error.to_string().contains("standardise"));

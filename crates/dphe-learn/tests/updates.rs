@@ -27,7 +27,7 @@ fn data(seed: u64) -> Dataset<f64> {
 
 fn sgd(l1_ratio: f64, strength: f64) -> Sgd {
     let penalty = Penalty::elastic_net(strength, l1_ratio).unwrap();
-    SgdParams { penalty, ..SgdParams::new(Schedule::Stable(Stable::new(5.0))).unwrap() }.check().unwrap()
+    SgdParams { penalty, ..SgdParams::new(Schedule::Stable(Stable::new(5.0))) }.check().unwrap()
 }
 
 fn global() -> Weights {

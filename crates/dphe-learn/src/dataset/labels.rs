@@ -97,7 +97,7 @@ impl Labels {
         match &self.0 {
             Kind::Classes { labels, .. } => Ok(labels),
             Kind::Attributes { .. } => {
-                Err(Error::LabelKind { what, needed: "one class a sample", found: "attributes" })
+                Err(Error::Unsuited { what, needed: "one class a sample", found: "attributes" })
             }
         }
     }

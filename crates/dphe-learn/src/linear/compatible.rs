@@ -35,10 +35,10 @@ pub(super) fn fit<T: Real>(
         return Err(Error::Shape { what: "seeds", expected: classes, found: class_seeds.len() });
     }
     if params.loss == Loss::Multinomial {
-        return Err(Error::LabelKind {
-            what: "the multinomial loss",
-            needed: "one order of samples for all classes",
-            found: "learnt class by class",
+        return Err(Error::Unsuited {
+            what: "learning class by class",
+            needed: "a loss of its own for every class",
+            found: "the multinomial loss",
         });
     }
     let trained = params.threads.map(class_seeds.to_vec(), |class, seed| {

@@ -10,6 +10,9 @@ pub struct Penalty {
 }
 
 impl Penalty {
+    /// A little L2: strength 0.001.
+    pub const DEFAULT: Self = Self { strength: 1e-3, l1_ratio: 0.0 };
+
     /// Both kinds: `l1_ratio` 0 is L2 alone, 1 is L1 alone.
     ///
     /// # Errors

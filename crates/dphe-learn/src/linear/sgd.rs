@@ -33,18 +33,15 @@ pub struct SgdParams {
 
 impl SgdParams {
     /// Hinge loss, L2 of strength 0.001, five epochs, one thread.
-    ///
-    /// # Errors
-    /// None: the default penalty is in range.
-    pub fn new(schedule: Schedule) -> Result<Self, Error> {
-        Ok(Self {
+    pub fn new(schedule: Schedule) -> Self {
+        Self {
             loss: Loss::Hinge,
-            penalty: Penalty::l2(1e-3)?,
+            penalty: Penalty::DEFAULT,
             schedule,
             epochs: 5,
             intercept: true,
             threads: Threads::ONE,
-        })
+        }
     }
 
     /// Checks the parameters.

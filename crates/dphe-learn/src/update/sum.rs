@@ -53,7 +53,11 @@ impl UpdateSum {
     /// If the update is of another kind or shape.
     pub fn add(&mut self, update: &LocalUpdate, weight: f64) -> Result<(), Error> {
         if update.kind() != self.kind {
-            return Err(Error::LabelKind { what: "a sum", needed: "one kind of update", found: "mixed" });
+            return Err(Error::Unsuited {
+                what: "a sum",
+                needed: "updates of one kind",
+                found: "both kinds",
+            });
         }
         if update.intercepts().len() != self.intercepts.len() {
             let (expected, found) = (self.intercepts.len(), update.intercepts().len());
