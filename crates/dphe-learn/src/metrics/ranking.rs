@@ -1,0 +1,98 @@
+//! Average precision: how early the positives come when samples are sorted by score.
+
+use super::check_pairs;
+use crate::{Error, Labels, Real, Scores};
+
+/// The area under the precision-recall steps: `sum_k (recall_k - recall_(k-1)) precision_k` over *distinct*
+/// scores, without interpolation. Samples with equal scores come in together. `None` if nothing is positive.
+///
+/// # Errors
+/// No samples, not as many scores as labels, or a score that is not a number.
+pub fn average_precision(positive: &[bool], scores: &[f64]) -> Result<Option<f64>, Error> {
+    check_pairs("scores", positive.len(), scores.len())?;
+    if let Some(index) = scores.iter().position(|s| !s.is_finite()) {
+        return Err(Error::NotFinite { what: "score", index });
+    }
+    let positives = positive.iter().filter(|&&p| p).count();
+    if positives == 0 {
+        return Ok(None);
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    let (mut found, mut seen, mut sum) = (0usize, 0usize, 0.0);
+    for equals in order.chunk_by(|&a, &b| scores[a] == scores[b]) {
+        let new = equals.iter().filter(|&&i| positive[i]).count();
+        found += new;
+        seen += equals.len();
+        sum += new as f64 / positives as f64 * (found as f64 / seen as f64);
+    }
+    Ok(Some(sum))
+}
+
+/// Average precision of many attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeanAveragePrecision {
+    /// The mean over the attributes that have a positive sample.
+    pub mean: f64,
+    /// The average precision of each attribute that was asked for; none where nothing is positive.
+    pub each: Vec<Option<f64>>,
+}
+
+/// The unweighted mean of [`average_precision`] over these attributes, leaving out those without a positive
+/// sample. For "mAP at K" pass the K attributes that are most frequent in the training data.
+///
+/// # Errors
+/// If shapes differ, an attribute does not exist, or none has a positive sample.
+pub fn mean_average_precision<T: Real>(
+    labels: &Labels,
+    scores: &Scores<T>,
+    attributes: &[usize],
+) -> Result<MeanAveragePrecision, Error> {
+    check_pairs("scores", labels.len(), scores.len())?;
+    check_pairs("classes", labels.class_count(), scores.classes())?;
+    let mut each = Vec::with_capacity(attributes.len());
+    for &attribute in attributes {
+        crate::dataset::check_index("attribute", attribute, scores.classes())?;
+        let positive: Vec<bool> = (0..labels.len()).map(|i| labels.is_positive(i, attribute)).collect();
+        let column: Vec<f64> = scores.class(attribute).map(Real::to_f64).collect();
+        each.push(average_precision(&positive, &column)?);
+    }
+    let defined: Vec<f64> = each.iter().copied().flatten().collect();
+    if defined.is_empty() {
+        return Err(Error::Empty { what: "attributes with a positive sample" });
+    }
+    Ok(MeanAveragePrecision { mean: defined.iter().sum::<f64>() / defined.len() as f64, each })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_scores_share_a_threshold() {
+        let positive = [true, false, true, true, false];
+        let ap = average_precision(&positive, &[0.9, 0.9, 0.8, 0.1, 0.1]).unwrap().unwrap();
+        assert!((ap - (0.5 + 2.0 / 3.0 + 0.6) / 3.0).abs() < 1e-15);
+        // a constant score earns the share of positives, -0.0 and 0.0 are one score
+        let constant = average_precision(&positive, &[0.0, -0.0, 0.0, 0.0, -0.0]).unwrap().unwrap();
+        assert!((constant - 0.6).abs() < 1e-15);
+    }
+
+    #[test]
+    fn degenerate_inputs() {
+        assert_eq!(average_precision(&[false, false], &[1.0, 2.0]).unwrap(), None);
+        assert_eq!(average_precision(&[true], &[1.0]).unwrap(), Some(1.0));
+        assert!(average_precision(&[], &[]).is_err());
+        assert!(average_precision(&[true], &[f64::NAN]).is_err());
+    }
+
+    #[test]
+    fn attributes_without_positives_are_left_out_of_the_mean() {
+        let labels = Labels::attributes(2, vec![true, false, false, false]).unwrap();
+        let scores = Scores::new(2, vec![0.0f32, 1.0, 1.0, 1.0]).unwrap();
+        let map = mean_average_precision(&labels, &scores, &[0, 1]).unwrap();
+        assert_eq!((map.mean, map.each), (0.5, vec![Some(0.5), None]));
+        assert!(mean_average_precision(&labels, &scores, &[1]).is_err());
+        assert!(mean_average_precision(&labels, &scores, &[2]).is_err());
+    }
+}

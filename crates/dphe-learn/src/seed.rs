@@ -1,0 +1,113 @@
+//! Randomness: everything random is a function of a seed, and different uses never share a stream.
+
+use chacha20::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+
+/// Where a stream of random numbers starts. Derive one for every use, user and round.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seed([u8; 32]);
+
+impl Seed {
+    /// The seed with this number.
+    pub fn new(number: u64) -> Self {
+        Self([0; 32]).derive("dphe-learn", number)
+    }
+
+    /// A seed from bytes that came out of a key or another generator.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The seed for one use of this one: `SHA-256(seed || length of tag || tag || number)`.
+    #[must_use]
+    pub fn derive(&self, tag: &str, number: u64) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        // the length keeps ("ab", ..) and ("a", "b..") apart
+        hash.update((tag.len() as u64).to_le_bytes());
+        hash.update(tag.as_bytes());
+        hash.update(number.to_le_bytes());
+        Self(hash.finalize().into())
+    }
+
+    /// The stream that starts here.
+    pub(crate) fn stream(&self) -> Stream {
+        Stream(ChaCha20Rng::from_seed(self.0))
+    }
+}
+
+impl core::fmt::Debug for Seed {
+    /// A seed may be a secret of its user: it is not shown.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+/// A stream of random numbers.
+pub(crate) struct Stream(ChaCha20Rng);
+
+impl Stream {
+    /// A number below `bound`, every one equally likely.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        let bound = bound as u64;
+        debug_assert!(bound > 0);
+        // Lemire's method: the high half of a product, rejecting the few that would favour some results
+        let threshold = bound.wrapping_neg() % bound;
+        loop {
+            let product = u128::from(self.0.next_u64()) * u128::from(bound);
+            if product as u64 >= threshold {
+                return (product >> 64) as usize;
+            }
+        }
+    }
+
+    /// A number in `[0, 1)` with 53 random bits.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Puts `items` into random order (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_differ_by_tag_and_number_and_repeat() {
+        let seed = Seed::new(7);
+        assert_eq!(seed.derive("order", 1), seed.derive("order", 1));
+        assert_ne!(seed.derive("order", 1), seed.derive("order", 2));
+        assert_ne!(seed.derive("order", 1), seed.derive("split", 1));
+        assert_eq!(format!("{seed:?}"), "Seed(..)");
+    }
+
+    #[test]
+    fn every_permutation_of_three_is_equally_likely() {
+        let mut counts = std::collections::BTreeMap::new();
+        let mut stream = Seed::new(1).stream();
+        for _ in 0..6000 {
+            let mut items = [0, 1, 2];
+            stream.shuffle(&mut items);
+            *counts.entry(items).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 6);
+        // five standard deviations of a binomial count
+        assert!(counts.values().all(|c| (1000i32 - c).abs() < 5 * 29), "{counts:?}");
+    }
+
+    #[test]
+    fn units_lie_in_their_interval() {
+        let mut stream = Seed::new(2).stream();
+        let mean =
+            (0..10_000).map(|_| stream.unit()).inspect(|u| assert!((0.0..1.0).contains(u))).sum::<f64>()
+                / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The aggregator's part of a round: sums become the next public weights.
+
+use super::{LocalUpdate, UpdateKind};
+use crate::{Error, Weights};
+
+/// The sum of users' updates over all weights. Whoever has the single updates can add them here; whoever has only
+/// an opened sum starts from that.
+#[derive(Clone, PartialEq)]
+pub struct UpdateSum {
+    kind: UpdateKind,
+    flat: Vec<f64>,
+    intercepts: Vec<f64>,
+    total: f64,
+}
+
+impl UpdateSum {
+    /// The sum of nothing.
+    pub fn new(kind: UpdateKind, global: &Weights) -> Self {
+        Self {
+            kind,
+            flat: vec![0.0; global.dimension()],
+            intercepts: vec![0.0; global.classes()],
+            total: 0.0,
+        }
+    }
+
+    /// A sum that was opened. `total` is the number of users, or the sum of their weights if updates were weighted.
+    ///
+    /// # Errors
+    /// If a number is not finite, or the total is not positive.
+    pub fn from_parts(
+        kind: UpdateKind,
+        flat: Vec<f64>,
+        intercepts: Vec<f64>,
+        total: f64,
+    ) -> Result<Self, Error> {
+        if let Some(index) = flat.iter().chain(&intercepts).position(|v| !v.is_finite()) {
+            return Err(Error::NotFinite { what: "sum", index });
+        }
+        if !(total > 0.0 && total.is_finite()) {
+            return Err(Error::Parameter {
+                name: "total",
+                value: total,
+                remedy: "it counts the users that were summed",
+            });
+        }
+        Ok(Self { kind, flat, intercepts, total })
+    }
+
+    /// Adds a user's update with this weight: 1 for a plain mean, the number of samples for one by size.
+    ///
+    /// # Errors
+    /// If the update is of another kind or shape.
+    pub fn add(&mut self, update: &LocalUpdate, weight: f64) -> Result<(), Error> {
+        if update.kind() != self.kind {
+            return Err(Error::Unsuited {
+                what: "a sum",
+                needed: "updates of one kind",
+                found: "both kinds",
+            });
+        }
+        if update.intercepts().len() != self.intercepts.len() {
+            let (expected, found) = (self.intercepts.len(), update.intercepts().len());
+            return Err(Error::Shape { what: "classes", expected, found });
+        }
+        for (index, value) in update.entries() {
+            crate::dataset::check_index("weight", index, self.flat.len())?;
+            self.flat[index] += weight * value;
+        }
+        for (sum, value) in self.intercepts.iter_mut().zip(update.intercepts()) {
+            *sum += weight * value;
+        }
+        self.total += weight;
+        Ok(())
+    }
+
+    /// The next public weights. `server_step` multiplies the mean difference: 1, or more where many users with
+    /// few samples dilute each other. Whole classifiers are averaged and know no step.
+    ///
+    /// # Errors
+    /// If nothing was summed, the shapes differ, or the step is not positive.
+    pub fn apply(&self, global: &Weights, server_step: f64) -> Result<Weights, Error> {
+        if self.total <= 0.0 {
+            return Err(Error::Empty { what: "updates" });
+        }
+        if self.flat.len() != global.dimension() {
+            return Err(Error::Shape {
+                what: "weights",
+                expected: global.dimension(),
+                found: self.flat.len(),
+            });
+        }
+        if self.intercepts.len() != global.classes() {
+            return Err(Error::Shape {
+                what: "classes",
+                expected: global.classes(),
+                found: self.intercepts.len(),
+            });
+        }
+        if !(server_step > 0.0 && server_step.is_finite()) {
+            return Err(Error::Parameter {
+                name: "server_step",
+                value: server_step,
+                remedy: "use a positive number, normally 1",
+            });
+        }
+        let (scale, keep) = match self.kind {
+            UpdateKind::Weights => (1.0, 0.0),
+            UpdateKind::Difference => (server_step, 1.0),
+        };
+        let step = |old: &[f64], sums: &[f64], keep: f64, scale: f64| -> Vec<f64> {
+            old.iter().zip(sums).map(|(old, sum)| keep * old + scale * (sum / self.total)).collect()
+        };
+        Weights::new(
+            global.features(),
+            step(global.flat(), &self.flat, keep, scale),
+            step(global.intercepts(), &self.intercepts, 1.0, scale),
+        )
+    }
+}
+
+impl core::fmt::Debug for UpdateSum {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("UpdateSum")
+            .field("kind", &self.kind)
+            .field("total", &self.total)
+            .finish_non_exhaustive()
+    }
+}
