@@ -488,3 +488,18 @@ fn records() {
         });
     }
 }
+
+/// A round so far ahead that a user would ratchet its seeds for ever is refused, whoever signed it.
+#[test]
+fn rounds_that_are_too_far_ahead() {
+    let (parties, _) = valid();
+    let mut user = parties.start_user(2, &[]).unwrap();
+    for round in [(1 << 20) + 2, 1 << 63, u64::MAX] {
+        let mut header = from_aggregator(12, "close", &[&[3][..], &[0; 32]].concat(), &[]);
+        header.truncate(header_bytes(12));
+        header[22..30].copy_from_slice(&u64::to_be_bytes(round));
+        let message = [&header[..], &signature(Party::Aggregator, "dphe/v1/close", &header)].concat();
+        let error = user.step(UserEvent::Message(message), NOW, &mut rng(1)).unwrap_err();
+        assert_eq!(error, Error::Future { round: support::round(round), current: Round::FIRST });
+    }
+}
