@@ -243,7 +243,7 @@ impl Collecting {
 pub struct Overlap {
     /// Positions that somebody sent.
     pub occupied: usize,
-    /// Positions that exactly one user sent: where it was no pad, the sum is that user's value.
+    /// Positions with exactly one ciphertext: where it was no pad, the sum is one user's value.
     pub singles: usize,
 }
 

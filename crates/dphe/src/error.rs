@@ -173,7 +173,7 @@ pub enum Error {
     },
 
     /// A weight that cannot be encoded.
-    #[error("weight {index} is {reason}")]
+    #[error("value {index} is {reason}")]
     Value {
         /// Which one.
         index: usize,

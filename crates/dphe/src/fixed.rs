@@ -26,7 +26,7 @@ impl FixedPoint {
         Self {
             scale: 2f64.powi(scale_bits.into()),
             clip: 2f64.powi(clip_exponent.into()),
-            // TaskParams keeps the exponent between 1 and 63
+            // TaskParams keeps the exponent between 1 and 61
             most: (1i64 << bits.clamp(0, 62)) - 1,
             rule,
         }

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(below(2, || words.next().unwrap()), 1);
     }
 
-    /// Each place is taken by each value about equally often: chi-squared with 24 degrees of freedom.
+    /// Each place is taken by each value about equally often.
     #[test]
     fn shuffles_are_uniform() {
         let mut counts = [[0u32; 5]; 5];

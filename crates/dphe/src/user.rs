@@ -47,6 +47,7 @@ impl User {
     }
 
     /// Seals an update (Algorithm 1, lines 3 and 4): what comes out has the same size whatever goes in.
+    /// Seal and send one update a round: two under the same permutation, with different pads, would show the support.
     ///
     /// # Errors
     /// [`Error::Dimension`] for a wrong length, [`Error::Value`] for a weight that cannot be encoded,
