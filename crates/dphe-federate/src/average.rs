@@ -57,7 +57,7 @@ impl Weighting {
 }
 
 /// What one user brings to a round. Secret, as the update in it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Contribution {
     /// The user, counted from 0.
     pub user: usize,
@@ -65,6 +65,13 @@ pub struct Contribution {
     pub update: LocalUpdate,
     /// How many samples it learnt from; used only by [`Weighting::Samples`].
     pub samples: usize,
+}
+
+impl core::fmt::Debug for Contribution {
+    /// How many samples a user has is the user's secret too.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Contribution").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// What comes out of a round.

@@ -101,6 +101,11 @@ fn encrypted_and_plain_agree_on_every_weight_of_ten_rounds() {
             println!("{name} {profile} {weighting:?}: off by {worst:.2e} of {bound:.2e}; {last:?}");
             assert!(worst > 0.0 && worst <= bound * (1.0 + 1e-9), "{name} {profile}: {worst} > {bound}");
             assert_eq!(reports.len(), 10);
+            let cost = last.cost;
+            assert_eq!(cost.singles.is_some(), profile != Profile::Full);
+            assert!(cost.singles.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            // only the paper's way needs several shards: more non-zeros than a message holds
+            assert_eq!(cost.shards > 1, name == "w-l1" && profile == Profile::Paper, "{cost:?}");
         }
     }
 }
@@ -169,6 +174,7 @@ fn counts_weigh_and_equal_counts_do_not() {
         assert!((w - old - m).abs() <= 3.0 / (2.0 * 2f64.powi(22)) / (64.0 / 64.0) + 1e-12);
     }
     assert!(far(&equal, &weighted) > 1e-3);
+    assert_eq!(format!("{:?}", contributions(&[3, 50, 11])[1]), "Contribution { user: 1, .. }");
     // more than the most count as the most
     assert_eq!(next(samples, &[64, 64, 1000]), next(samples, &[64, 64, 64]));
 }
