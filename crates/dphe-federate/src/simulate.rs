@@ -1,12 +1,14 @@
 //! N users, an average, and the public weights between them: what happens in a deployment, in one process.
 
+mod watch;
+
 use dphe::Round;
 use dphe_learn::dataset::shares;
 use dphe_learn::linear::{Schedule, Stable};
-use dphe_learn::metrics::{attribute_accuracy, mean_per_class_accuracy};
 use dphe_learn::update::{Learner, LocalTrainer, Message, Residual, RoundInput};
-use dphe_learn::{Dataset, Guard, Real, Seed, Threads, Verdict, Weights};
+use dphe_learn::{Dataset, Real, Seed, Threads, Verdict, Weights};
 
+use self::watch::{Watch, accuracy, check_data};
 use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
 
 /// Who takes part in a round.
@@ -55,13 +57,6 @@ pub struct Simulation<A, T = f32> {
     global: Weights,
     initial: Option<Watch<T>>,
     held_out: Option<Dataset<T>>,
-}
-
-/// The guard, what it looks at, and the weights it would go back to.
-struct Watch<T> {
-    data: Dataset<T>,
-    guard: Guard,
-    best: (f64, Weights),
 }
 
 impl<A: Average, T: Real> Simulation<A, T> {
@@ -113,9 +108,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
     /// If they do not go with the model.
     pub fn with_initial_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
         check_data(&self.global, &data)?;
-        let accuracy = accuracy(&self.global, &data, self.params.threads)?;
-        let best = (accuracy, self.global.clone());
-        self.initial = Some(Watch { data, guard: Guard::new(accuracy), best });
+        self.initial = Some(Watch::new(&self.global, data, self.params.threads)?);
         Ok(self)
     }
 
@@ -182,7 +175,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
             match verdict {
                 Some(Verdict::Diverging) => {
                     if let Some(watch) = &self.initial {
-                        self.global = watch.best.1.clone();
+                        self.global = watch.best().clone();
                     }
                     // they belong to the weights that were given up
                     self.residuals.iter_mut().for_each(Residual::reset);
@@ -296,22 +289,6 @@ impl<A: Average, T: Real> Simulation<A, T> {
     }
 }
 
-impl<T: Real> Watch<T> {
-    fn observe(
-        &mut self,
-        next: &Weights,
-        relative_change: f64,
-        threads: Threads,
-    ) -> Result<(f64, Verdict), Error> {
-        let accuracy = accuracy(next, &self.data, threads)?;
-        // the later of two equals has seen more
-        if accuracy >= self.best.0 {
-            self.best = (accuracy, next.clone());
-        }
-        Ok((accuracy, self.guard.observe(relative_change, accuracy)))
-    }
-}
-
 impl<A: core::fmt::Debug, T> core::fmt::Debug for Simulation<A, T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Simulation")
@@ -320,25 +297,4 @@ impl<A: core::fmt::Debug, T> core::fmt::Debug for Simulation<A, T> {
             .field("average", &self.average)
             .finish_non_exhaustive()
     }
-}
-
-fn check_data<T: Real>(model: &Weights, data: &Dataset<T>) -> Result<(), dphe_learn::Error> {
-    for (what, expected, found) in [
-        ("features", model.features(), data.features().width()),
-        ("classes", model.classes(), data.labels().class_count()),
-    ] {
-        if expected != found {
-            return Err(dphe_learn::Error::Shape { what, expected, found });
-        }
-    }
-    Ok(())
-}
-
-/// The mean over classes, or over attributes.
-fn accuracy<T: Real>(model: &Weights, data: &Dataset<T>, threads: Threads) -> Result<f64, Error> {
-    let scores = model.scores(data.features(), threads)?;
-    Ok(match data.labels().as_classes("accuracy") {
-        Ok(truth) => mean_per_class_accuracy(truth, &scores.best())?,
-        Err(_) => attribute_accuracy(data.labels(), &scores)?,
-    })
 }
