@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+pub mod average;
+mod error;
+mod report;
+mod simulate;
+mod stopwatch;
+mod task;
+
+pub use average::{Average, Averaged, Contribution, DpheAverage, PlainAverage, Weighting};
+pub use error::Error;
+pub use report::{Cost, RoundReport, Seconds};
+pub use simulate::{Participation, Simulation, SimulationParams};
+pub use stopwatch::Stopwatch;
+pub use task::propose;

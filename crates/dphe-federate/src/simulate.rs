@@ -1,0 +1,300 @@
+//! N users, an average, and the public weights between them: what happens in a deployment, in one process.
+
+mod watch;
+
+use dphe::Round;
+use dphe_learn::dataset::shares;
+use dphe_learn::linear::{Schedule, Stable};
+use dphe_learn::update::{Learner, LocalTrainer, Message, Residual, RoundInput};
+use dphe_learn::{Dataset, Real, Seed, Threads, Verdict, Weights};
+
+use self::watch::{Watch, accuracy, check_data};
+use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
+
+/// Who takes part in a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Participation {
+    /// Everybody.
+    #[default]
+    Everyone,
+    /// This many, drawn anew each round.
+    Some(usize),
+}
+
+/// How rounds are run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SimulationParams {
+    /// Who takes part.
+    pub participation: Participation,
+    /// What the mean difference is multiplied by: 1, or more where many users with few samples dilute each other.
+    pub server_step: f64,
+    /// Whether `rotate` divides its steps by the number of passes over all features, so that rounds settle.
+    pub shrink_steps: bool,
+    /// Threads to compute accuracies with; results do not depend on it.
+    pub threads: Threads,
+}
+
+impl Default for SimulationParams {
+    fn default() -> Self {
+        Self {
+            participation: Participation::Everyone,
+            server_step: 1.0,
+            shrink_steps: true,
+            threads: Threads::ONE,
+        }
+    }
+}
+
+/// Users with their data, and the model they share. Everything is a function of the data, the seed and the average.
+pub struct Simulation<A, T = f32> {
+    users: Vec<Dataset<T>>,
+    residuals: Vec<Residual>,
+    trainer: LocalTrainer,
+    average: A,
+    params: SimulationParams,
+    seed: Seed,
+    round: Round,
+    global: Weights,
+    initial: Option<Watch<T>>,
+    held_out: Option<Dataset<T>>,
+}
+
+impl<A: Average, T: Real> Simulation<A, T> {
+    /// Begins with these public weights.
+    ///
+    /// # Errors
+    /// If the average's task does not go with the model and the message, a user's data not with the model, the step is
+    /// not positive, or there are fewer users than the task demands.
+    pub fn new(
+        users: Vec<Dataset<T>>,
+        initial: Weights,
+        trainer: LocalTrainer,
+        average: A,
+        params: SimulationParams,
+        seed: Seed,
+    ) -> Result<Self, Error> {
+        average.check(&initial, trainer.message())?;
+        if !(params.server_step > 0.0 && params.server_step.is_finite()) {
+            return Err(Error::Parameter {
+                name: "server step",
+                value: params.server_step,
+                remedy: "use a positive number, normally 1",
+            });
+        }
+        for (user, data) in users.iter().enumerate() {
+            check_data(&initial, data).map_err(|source| Error::OfUser { user, source })?;
+        }
+        let (count, needed) = (users.len(), average.task().floor(users.len()));
+        if count < needed {
+            return Err(Error::TooFewUsers { users: count, needed });
+        }
+        Ok(Self {
+            residuals: vec![Residual::new(); count],
+            users,
+            trainer,
+            average,
+            params,
+            seed,
+            round: Round::FIRST,
+            global: initial,
+            initial: None,
+            held_out: None,
+        })
+    }
+
+    /// Lets the guard watch the accuracy on the initial data, which are public.
+    ///
+    /// # Errors
+    /// If they do not go with the model.
+    pub fn with_initial_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
+        check_data(&self.global, &data)?;
+        self.initial = Some(Watch::new(&self.global, data, self.params.threads)?);
+        Ok(self)
+    }
+
+    /// Reports the accuracy on these data, which nothing else depends on.
+    ///
+    /// # Errors
+    /// If they do not go with the model.
+    pub fn with_held_out_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
+        check_data(&self.global, &data)?;
+        self.held_out = Some(data);
+        Ok(self)
+    }
+
+    /// The public weights.
+    pub fn global(&self) -> &Weights {
+        &self.global
+    }
+
+    /// The round to come.
+    pub fn next_round(&self) -> Round {
+        self.round
+    }
+
+    /// The average.
+    pub fn average(&self) -> &A {
+        &self.average
+    }
+
+    /// The average, to go on with.
+    pub fn into_average(self) -> A {
+        self.average
+    }
+
+    /// Classes that no user has a sample of: their weights are learnt from counter-examples alone. Only a simulation
+    /// can know.
+    pub fn missing_classes(&self) -> Vec<usize> {
+        let counts: Vec<_> = self.users.iter().map(|data| data.labels().counts()).collect();
+        (0..self.global.classes())
+            .filter(|&class| counts.iter().all(|counts| counts.get(class).is_none_or(|&n| n == 0)))
+            .collect()
+    }
+
+    /// Learns differently from the next round on: another strength, say, as a controller wants it.
+    ///
+    /// # Errors
+    /// If the task does not go with the message.
+    pub fn set_trainer(&mut self, trainer: LocalTrainer) -> Result<(), Error> {
+        self.average.check(&self.global, trainer.message())?;
+        self.trainer = trainer;
+        Ok(())
+    }
+
+    /// Up to this many rounds. Ends before if the guard says that the weights settled (not for `rotate`, whose rounds
+    /// change only a share of them) or that they diverge; then the best weights so far are put back.
+    ///
+    /// # Errors
+    /// As [`Simulation::round`].
+    pub fn run(&mut self, rounds: usize, stopwatch: &mut Stopwatch) -> Result<Vec<RoundReport>, Error> {
+        let mut reports = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            let report = self.round(stopwatch)?;
+            let verdict = report.verdict;
+            reports.push(report);
+            match verdict {
+                Some(Verdict::Diverging) => {
+                    if let Some(watch) = &self.initial {
+                        self.global = watch.best().clone();
+                    }
+                    // they belong to the weights that were given up
+                    self.residuals.iter_mut().for_each(Residual::reset);
+                    break;
+                }
+                Some(Verdict::Settled) if self.trainer.message() != Message::Rotating => break,
+                _ => {}
+            }
+        }
+        Ok(reports)
+    }
+
+    /// One round of those whose turn it is.
+    ///
+    /// # Errors
+    /// As [`Simulation::round_of`].
+    pub fn round(&mut self, stopwatch: &mut Stopwatch) -> Result<RoundReport, Error> {
+        let mut participants: Vec<usize> = (0..self.users.len()).collect();
+        if let Participation::Some(count) = self.params.participation {
+            let seed = self.seed.derive("participation", self.round.get());
+            // one share of all is all of them in random order
+            participants = shares(&participants, 1, &seed)?.swap_remove(0);
+            participants.truncate(count);
+            participants.sort_unstable();
+        }
+        self.round_of(&participants, stopwatch)
+    }
+
+    /// One round of these users.
+    ///
+    /// # Errors
+    /// If they are too few, too many or unknown, if one cannot learn, or its update cannot be summed. Nothing has
+    /// changed then; if the new weights are not finite, only the round is over.
+    pub fn round_of(
+        &mut self,
+        participants: &[usize],
+        stopwatch: &mut Stopwatch,
+    ) -> Result<RoundReport, Error> {
+        let (users, needed) = (participants.len(), self.average.task().floor(self.users.len()));
+        // before anybody learns in vain
+        if users < needed {
+            return Err(Error::TooFewUsers { users, needed });
+        }
+        let mut seconds = Seconds::default();
+        let mut residuals = self.residuals.clone();
+        let contributions =
+            stopwatch.time(&mut seconds.train, || self.train(participants, &mut residuals))?;
+        let averaged =
+            self.average.average(self.round, &self.global, &contributions, stopwatch, &mut seconds)?;
+        let round = self.round;
+        // opened: whatever happens now, it cannot be opened again
+        self.round = round.next();
+        let next = averaged.sum.apply(&self.global, self.params.server_step)?;
+
+        let relative_change = next.relative_change(&self.global)?;
+        let held_out = self.held_out.as_ref();
+        let held_out = held_out.map(|data| accuracy(&next, data, self.params.threads)).transpose()?;
+        let watched = self.initial.as_mut();
+        let watched = watched.map(|w| w.observe(&next, relative_change, self.params.threads)).transpose()?;
+        let sent: usize = contributions.iter().map(|c| c.update.nonzeros()).sum();
+        let report = RoundReport {
+            round: round.get(),
+            users,
+            accuracy: held_out,
+            initial_accuracy: watched.map(|(accuracy, _)| accuracy),
+            verdict: watched.map(|(_, verdict)| verdict),
+            relative_change,
+            message_sparsity: 1.0 - sent as f64 / (users * next.dimension()) as f64,
+            average_sparsity: averaged.sparsity,
+            cost: averaged.cost,
+            seconds: stopwatch.runs().then_some(seconds),
+        };
+        self.residuals = residuals;
+        self.global = next;
+        Ok(report)
+    }
+
+    fn train(&self, participants: &[usize], residuals: &mut [Residual]) -> Result<Vec<Contribution>, Error> {
+        let features = self.average.features(self.round, &self.global);
+        let trainer = self.trainer_of_round()?;
+        let input = RoundInput { global: &self.global, features: &features };
+        participants
+            .iter()
+            .map(|&user| {
+                let (Some(data), Some(residual)) = (self.users.get(user), residuals.get_mut(user)) else {
+                    let users = self.users.len();
+                    return Err(Error::Participant { user, reason: "does not exist", users });
+                };
+                let seed = self.seed.derive("user", user as u64).derive("round", self.round.get());
+                let update = trainer.update(input, data, residual, &seed);
+                let update = update.map_err(|source| Error::OfUser { user, source })?;
+                Ok(Contribution { user, update, samples: data.len() })
+            })
+            .collect()
+    }
+
+    /// The trainer, with the steps of this round.
+    fn trainer_of_round(&self) -> Result<LocalTrainer, Error> {
+        let rotating = self.trainer.message() == Message::Rotating;
+        let Learner::Sgd(sgd) = self.trainer.learner() else { return Ok(self.trainer.clone()) };
+        let mut params = sgd.params().clone();
+        let Schedule::Stable(stable) = params.schedule else { return Ok(self.trainer.clone()) };
+        if !(rotating && self.params.shrink_steps) {
+            return Ok(self.trainer.clone());
+        }
+        let task = self.average.task();
+        let shares = u64::from(task.positions()).div_ceil(task.capacity() as u64);
+        let pass = (self.round.get() - 1) / shares;
+        params.schedule = Schedule::Stable(Stable { step: stable.step / (1.0 + pass as f64), ..stable });
+        Ok(LocalTrainer::new(params.check()?, Message::Rotating)?)
+    }
+}
+
+impl<A: core::fmt::Debug, T> core::fmt::Debug for Simulation<A, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("users", &self.users.len())
+            .field("round", &self.round)
+            .field("average", &self.average)
+            .finish_non_exhaustive()
+    }
+}
