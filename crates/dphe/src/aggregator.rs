@@ -117,7 +117,7 @@ impl Collecting {
         if task != self.keys.task {
             return Err(Error::OtherTask);
         }
-        check_round(round, self.round)?;
+        round.check(self.round)?;
         let keys = Arc::clone(&self.keys);
         let seed = keys.ua.get(&user).ok_or(Error::UnknownUser(user))?;
         if self.users.contains(&user) {
@@ -165,7 +165,7 @@ impl Collecting {
     /// [`Error::Conflict`] if both have an update of the same user, [`Error::NonceReuse`] if they repeat noise,
     /// [`Error::Stale`] or [`Error::Future`] for another round. Nothing has changed then.
     pub fn merge(&mut self, other: Self, threads: Threads) -> Result<(), Error> {
-        check_round(other.round, self.round)?;
+        other.round.check(self.round)?;
         if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {
             return Err(Error::OtherTask);
         }
@@ -251,13 +251,5 @@ impl Overlap {
     /// The share of singles among the occupied positions: a gauge of what the sum gives away.
     pub fn share_of_singles(&self) -> f64 {
         if self.occupied == 0 { 0.0 } else { self.singles as f64 / self.occupied as f64 }
-    }
-}
-
-pub(crate) fn check_round(round: Round, current: Round) -> Result<(), Error> {
-    match round.cmp(&current) {
-        core::cmp::Ordering::Less => Err(Error::Stale { round, current }),
-        core::cmp::Ordering::Equal => Ok(()),
-        core::cmp::Ordering::Greater => Err(Error::Future { round, current }),
     }
 }

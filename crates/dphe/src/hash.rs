@@ -3,6 +3,7 @@
 use core::fmt;
 
 use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 /// A hash of 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +50,11 @@ pub(crate) fn hash(domain: &str, parts: &[&[u8]]) -> Digest {
         sha.update(part);
     }
     Digest(sha.finalize().into())
+}
+
+/// The same, for keys: the result is wiped when dropped.
+pub(crate) fn derive(domain: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(hash(domain, parts).0)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use core::fmt;
 
+use zeroize::Zeroizing;
+
 use crate::Error;
 use crate::hash::{Digest, hash};
 use crate::message::codec::{Reader, Writer};
@@ -94,19 +96,24 @@ impl Log {
     /// The bytes that append a record.
     pub fn append(&mut self, payload: &[u8]) -> Vec<u8> {
         self.point = next(self.point, payload);
-        frame(payload, &self.point.head)
+        let mut out = Writer::new();
+        write_frame(&mut out, payload, &self.point.head);
+        out.into_bytes()
     }
 
     /// The bytes of a whole log that begins with this checkpoint, to take the place of the old one.
-    pub fn checkpoint(&mut self, state: &[u8]) -> Vec<u8> {
+    pub fn checkpoint(&mut self, state: &[u8]) -> Zeroizing<Vec<u8>> {
         let mut out = Writer::new();
         out.u8(CHECKPOINT);
         out.u64(self.point.seq);
         out.digest(&self.point.head);
         out.bytes(state);
-        let payload = out.into_bytes();
+        let payload = Zeroizing::new(out.into_bytes());
         self.point = next(self.point, &payload);
-        [&self.prefix[..], &frame(&payload, &self.point.head)].concat()
+        let mut out = Writer::new();
+        out.bytes(&self.prefix);
+        write_frame(&mut out, &payload, &self.point.head);
+        Zeroizing::new(out.into_bytes())
     }
 
     /// Reads a log of a party. A file that was never begun is empty.
@@ -169,14 +176,13 @@ fn next(point: LogPoint, payload: &[u8]) -> LogPoint {
 }
 
 /// Length, its complement, payload, head.
-fn frame(payload: &[u8], head: &Digest) -> Vec<u8> {
+fn write_frame(out: &mut Writer, payload: &[u8], head: &Digest) {
+    // TaskParams keeps every message, and with it every record, below 4 GiB
     let length = payload.len() as u32;
-    let mut out = Writer::new();
     out.u32(length);
     out.u32(!length);
     out.bytes(payload);
     out.digest(head);
-    out.into_bytes()
 }
 
 /// A last record that does not match its head was torn if it ends in at least this many zeros: by chance, a damaged one

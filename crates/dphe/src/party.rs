@@ -14,6 +14,8 @@ pub use user::{UserEvent, UserParty};
 
 use core::fmt;
 
+use zeroize::Zeroizing;
+
 use crate::hash::Digest;
 use crate::log::{Log, LogPoint, Recovered};
 use crate::message::codec::{Reader, Writer};
@@ -40,7 +42,7 @@ pub enum Action {
     /// Append these bytes to the log.
     Append(Vec<u8>),
     /// Replace the log by these bytes, all or nothing.
-    Replace(Vec<u8>),
+    Replace(Zeroizing<Vec<u8>>),
     /// Send a message.
     Send {
         /// To whom.
@@ -108,12 +110,28 @@ struct Desk {
     log: Log,
 }
 
+/// What a party finds when it starts.
+struct Found<'a> {
+    desk: Desk,
+    checkpoint: Option<&'a [u8]>,
+    records: Vec<&'a [u8]>,
+    /// What brings the file to what was read of it: a new one gets its prefix, a torn tail goes.
+    actions: Vec<Action>,
+}
+
 impl Desk {
-    fn new(party: Party, identity: IdentityKey, roster: Roster, log: Log) -> Result<Self, Error> {
+    fn open(party: Party, identity: IdentityKey, roster: Roster, log: &[u8]) -> Result<Found<'_>, Error> {
         if *roster.identity(party)? != identity.identity() {
             return Err(Error::Signature);
         }
-        Ok(Self { party, identity, roster, log })
+        let Recovered { log: read, checkpoint, records, valid } = Log::recover(party, &roster, log)?;
+        let restored = match valid {
+            0 => Some(read.prefix().to_vec()),
+            _ if valid < log.len() => Some(log[..valid].to_vec()),
+            _ => None,
+        };
+        let actions = restored.into_iter().map(|bytes| Action::Replace(Zeroizing::new(bytes))).collect();
+        Ok(Found { desk: Self { party, identity, roster, log: read }, checkpoint, records, actions })
     }
 
     fn sign<M: Message>(&self, round: Round, message: M, body: Vec<u8>) -> Signed<M> {
@@ -129,17 +147,6 @@ impl Desk {
             out.bytes(message);
         }
         Action::Append(self.log.append(&out.into_bytes()))
-    }
-}
-
-/// Brings the file to what was read of it: a new one gets its prefix, a torn tail goes.
-fn restore(recovered: &Recovered<'_>, log: &[u8]) -> Option<Action> {
-    if recovered.valid == 0 {
-        Some(Action::Replace(recovered.log.prefix().to_vec()))
-    } else if recovered.valid < log.len() {
-        Some(Action::Replace(log[..recovered.valid].to_vec()))
-    } else {
-        None
     }
 }
 
@@ -181,9 +188,4 @@ fn read_round(input: &mut Reader<'_>) -> Result<Round, Error> {
 
 fn damaged(_: Error) -> Error {
     Error::Storage { reason: "its checkpoint cannot be read" }
-}
-
-/// Checks the round of a message against the next one that may begin.
-fn check_next(round: Round, next: Round) -> Result<(), Error> {
-    crate::aggregator::check_round(round, next)
 }

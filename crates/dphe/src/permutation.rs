@@ -6,7 +6,7 @@ use rand_core::CryptoRng;
 use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::hash::hash;
+use crate::hash::derive;
 use crate::{Error, Profile, Round, TaskParams, UserId};
 
 /// `phi`, the U-S permutation: users and the key generator hold it, the aggregator never does.
@@ -66,8 +66,8 @@ impl UserSharedSeed {
         round: Round,
     ) -> Result<UserSharedPermutation, Error> {
         let (key, number) = self.0.at(task, round)?;
-        let key = hash("dphe/v1/user-shared", &[&*key, task.id().as_bytes(), &number.to_be_bytes()]);
-        Ok(UserSharedPermutation(Permutation::shuffle(key.as_bytes(), task.positions())))
+        let key = derive("dphe/v1/user-shared", &[&*key, task.id().as_bytes(), &number.to_be_bytes()]);
+        Ok(UserSharedPermutation(Permutation::shuffle(&key, task.positions())))
     }
 }
 
@@ -89,8 +89,8 @@ impl UserAggregatorSeed {
     ) -> Result<UserAggregatorPermutation, Error> {
         let (key, number) = self.0.at(task, round)?;
         let (task_id, number, user) = (task.id(), number.to_be_bytes(), user.get().to_be_bytes());
-        let key = hash("dphe/v1/user-aggregator", &[&*key, task_id.as_bytes(), &number, &user]);
-        Ok(UserAggregatorPermutation(Permutation::shuffle(key.as_bytes(), task.positions())))
+        let key = derive("dphe/v1/user-aggregator", &[&*key, task_id.as_bytes(), &number, &user]);
+        Ok(UserAggregatorPermutation(Permutation::shuffle(&key, task.positions())))
     }
 }
 
@@ -164,9 +164,7 @@ impl Seed {
 
     fn advance(&mut self, round: Round) {
         while self.round < round {
-            let mut next = *hash("dphe/v1/ratchet", &[&self.key]).as_bytes();
-            self.key = next;
-            next.zeroize();
+            self.key = *derive("dphe/v1/ratchet", &[&self.key]);
             self.round = self.round.next();
         }
     }

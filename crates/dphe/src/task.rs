@@ -95,6 +95,15 @@ impl Round {
         self.0.get()
     }
 
+    /// Checks that it is the round at hand.
+    pub(crate) fn check(self, current: Self) -> Result<(), Error> {
+        match self.cmp(&current) {
+            core::cmp::Ordering::Less => Err(Error::Stale { round: self, current }),
+            core::cmp::Ordering::Equal => Ok(()),
+            core::cmp::Ordering::Greater => Err(Error::Future { round: self, current }),
+        }
+    }
+
     /// The round after this one. (There is one for longer than anybody can wait.)
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

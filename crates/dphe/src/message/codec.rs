@@ -1,5 +1,7 @@
 //! Reading and writing bytes: fixed widths, big-endian, nothing optional, nothing left over.
 
+use zeroize::Zeroize;
+
 use crate::hash::Digest;
 use crate::{Error, UserId};
 
@@ -12,7 +14,7 @@ impl Writer {
     }
 
     pub(crate) fn u8(&mut self, x: u8) {
-        self.0.push(x);
+        self.bytes(&[x]);
     }
 
     pub(crate) fn u32(&mut self, x: u32) {
@@ -28,6 +30,14 @@ impl Writer {
     }
 
     pub(crate) fn bytes(&mut self, x: &[u8]) {
+        let needed = self.0.len() + x.len();
+        if needed > self.0.capacity() {
+            // what is written may be secret, and a vector that grows by itself leaves a copy behind
+            let mut larger = Vec::with_capacity(needed.max(2 * self.0.capacity()));
+            larger.extend_from_slice(&self.0);
+            self.0.zeroize();
+            self.0 = larger;
+        }
         self.0.extend_from_slice(x);
     }
 

@@ -1,22 +1,19 @@
 //! The aggregator: opens a round, collects, freezes, asks, publishes, closes.
 
+mod recovery;
+
 use std::collections::BTreeMap;
 
 use dphe_paillier::Threads;
 
-use super::{
-    Action, Desk, Notice, RETRY, RETRY_REQUEST, Time, check_next, damaged, read_point, read_record,
-    read_round, restore, stored, write_point,
-};
+use super::{Action, Desk, Found, Notice, RETRY, RETRY_REQUEST, Time};
 use crate::aggregator::{Aggregator, Collecting, Overlap};
 use crate::hash::Digest;
-use crate::log::{Log, LogPoint};
-use crate::message::codec::{Reader, Writer};
+use crate::log::LogPoint;
 use crate::message::{
     Close, Decrypt, Ending, Freeze, FreezeAck, Message, Outcome, Participant, Publish, RoundOpen,
     RoundResult, RoundTicket, Signed, Upload, UploadAck, kind, payload_hash, sum_hash, upload_hash,
 };
-use crate::permutation::UserAggregatorSeed;
 use crate::sealed::SealedUpdate;
 use crate::{AggregatorKeys, Error, IdentityKey, Party, PublicSupport, Roster, Round, UserId, WeightSum};
 
@@ -129,10 +126,10 @@ impl AggregatorParty {
         if !keys.ua.keys().copied().eq(roster.users()) {
             return Err(Error::Roster);
         }
-        let recovered = Log::recover(Party::Aggregator, &roster, log)?;
-        let restored = restore(&recovered, log);
+        let Found { desk, checkpoint, records, mut actions } =
+            Desk::open(Party::Aggregator, identity, roster, log)?;
         let mut party = Self {
-            desk: Desk::new(Party::Aggregator, identity, roster, recovered.log)?,
+            desk,
             aggregator: Aggregator::new(keys)?,
             threads,
             round: Round::FIRST,
@@ -140,13 +137,12 @@ impl AggregatorParty {
             last: None,
             seen: None,
         };
-        if let Some(checkpoint) = recovered.checkpoint {
+        if let Some(checkpoint) = checkpoint {
             party.read_checkpoint(checkpoint)?;
         }
-        for record in &recovered.records {
+        for record in records {
             party.replay(record, now)?;
         }
-        let mut actions: Vec<Action> = restored.into_iter().collect();
         match &party.state {
             State::Received(..) => party.announce(&mut actions)?,
             State::Ended => party.finish(&mut actions),
@@ -168,11 +164,6 @@ impl AggregatorParty {
     /// Whether no round is under way.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
-    }
-
-    /// What an empty log of this party holds.
-    pub fn log_prefix(&self) -> &[u8] {
-        self.desk.log.prefix()
     }
 
     /// Takes one step.
@@ -224,7 +215,7 @@ impl AggregatorParty {
     }
 
     fn ticket(&mut self, ticket: Signed<RoundTicket>, now: Time) -> Result<Vec<Action>, Error> {
-        check_next(ticket.round(), self.round)?;
+        ticket.round().check(self.round)?;
         let State::Opened(open) = &self.state else {
             return match self.state.ticket() {
                 Some(known) if known.hash() == ticket.hash() => Ok(Vec::new()),
@@ -263,7 +254,7 @@ impl AggregatorParty {
 
     fn upload(&mut self, upload: &Signed<Upload>, now: Time) -> Result<Vec<Action>, Error> {
         let Party::User(user) = upload.from() else { return Err(Error::Signature) };
-        check_next(upload.round(), self.round)?;
+        upload.round().check(self.round)?;
         let message = upload.message();
         let known = self.state.uploads().and_then(|uploads| uploads.get(&user));
         if known == Some(&message.body_hash) && self.state.ticket().map(Signed::hash) == Some(message.ticket)
@@ -352,7 +343,7 @@ impl AggregatorParty {
     }
 
     fn freeze_ack(&mut self, ack: &Signed<FreezeAck>, now: Time) -> Result<Vec<Action>, Error> {
-        check_next(ack.round(), self.round)?;
+        ack.round().check(self.round)?;
         let freeze = match &self.state {
             State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => {
                 freeze
@@ -384,7 +375,7 @@ impl AggregatorParty {
     }
 
     fn result(&mut self, result: Signed<RoundResult>) -> Result<Vec<Action>, Error> {
-        check_next(result.round(), self.round)?;
+        result.round().check(self.round)?;
         let (freeze, request) = match &self.state {
             State::Requested(_, freeze, request) => (freeze, request),
             State::Received(_, _, known) => {
@@ -439,7 +430,7 @@ impl AggregatorParty {
     }
 
     fn publish(&mut self, round: Round, model: &[u8]) -> Result<Vec<Action>, Error> {
-        check_next(round, self.round)?;
+        round.check(self.round)?;
         let State::Received(_, freeze, result) = &self.state else {
             return Err(Error::Order { expected: "there is no sum to make a model of" });
         };
@@ -548,97 +539,6 @@ impl AggregatorParty {
             }
         }
         actions.push(Action::Wake(now.after(RETRY)));
-    }
-
-    fn write_checkpoint(&self) -> Vec<u8> {
-        let mut out = Writer::new();
-        out.u64(self.round.get());
-        write_point(&mut out, self.seen);
-        let seeds = self.aggregator.seeds();
-        out.u32(seeds.len() as u32);
-        for (user, seed) in seeds {
-            let (round, key) = seed.to_parts();
-            out.u32(user.get());
-            out.u64(round.get());
-            out.bytes(key);
-        }
-        if let Some(ended) = &self.last {
-            let close = ended.close.to_bytes();
-            out.u32(close.len() as u32);
-            out.bytes(&close);
-            ended.publish.iter().for_each(|publish| out.bytes(&publish.to_bytes()));
-        }
-        out.into_bytes()
-    }
-
-    fn read_checkpoint(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut input = Reader::new(bytes);
-        self.round = read_round(&mut input).map_err(damaged)?;
-        self.seen = read_point(&mut input).map_err(damaged)?;
-        let count = input.u32().map_err(damaged)?;
-        for _ in 0..count {
-            let user = input.user().map_err(damaged)?;
-            let round = read_round(&mut input).map_err(damaged)?;
-            let key = input.array().map_err(damaged)?;
-            self.aggregator.resume(user, UserAggregatorSeed::from_parts(round, key));
-        }
-        if !input.rest().is_empty() {
-            let length = input.u32().map_err(damaged)? as usize;
-            let close = input.take(length).map_err(damaged)?;
-            let close = stored(&[close], 0, &self.desk.roster)?;
-            let publish = match input.rest() {
-                [] => None,
-                publish => Some(stored(&[publish], 0, &self.desk.roster)?),
-            };
-            self.last = Some(Ended { publish, close });
-        }
-        Ok(())
-    }
-
-    fn replay(&mut self, record: &[u8], now: Time) -> Result<(), Error> {
-        let (tag, messages) = read_record(record)?;
-        let roster = &self.desk.roster;
-        match (tag, core::mem::replace(&mut self.state, State::Idle)) {
-            (OPEN, State::Idle) => self.state = State::Opened(stored(&messages, 0, roster)?),
-            (TICKET, State::Opened(_)) => {
-                let ticket: Signed<RoundTicket> = stored(&messages, 0, roster)?;
-                LogPoint::follow(&mut self.seen, ticket.message().log)?;
-                self.gather(ticket, now);
-            }
-            (UPLOAD, State::Collecting(mut gathering)) => {
-                let upload: Signed<Upload> = stored(&messages, 0, roster)?;
-                let Party::User(user) = upload.from() else { return Err(Error::Signature) };
-                gathering.fold(&upload, user, roster, self.threads)?;
-                self.state = State::Collecting(gathering);
-            }
-            (FREEZE, State::Collecting(gathering)) => {
-                let freeze: Signed<Freeze> = stored(&messages, 0, roster)?;
-                self.state = State::Collecting(gathering);
-                let (round, again, body) = self
-                    .take_sum()
-                    .filter(|(_, again, _)| again.hash() == freeze.hash())
-                    .ok_or(Error::Storage { reason: "the stored uploads do not give the frozen sum" })?;
-                self.state = State::Frozen(round, again, body);
-            }
-            (DECRYPT, State::Frozen(round, freeze, _)) => {
-                let ack: Signed<FreezeAck> = stored(&messages, 1, roster)?;
-                LogPoint::follow(&mut self.seen, ack.message().log)?;
-                self.state = State::Requested(round, freeze, stored(&messages, 0, roster)?);
-            }
-            (RESULT, State::Requested(round, freeze, _)) => {
-                let result: Signed<RoundResult> = stored(&messages, 0, roster)?;
-                LogPoint::follow(&mut self.seen, result.message().log)?;
-                self.state = State::Received(round, freeze, result);
-            }
-            (END, State::Opened(_) | State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
-                let close = stored(&messages, 0, roster)?;
-                let publish = if messages.len() > 1 { Some(stored(&messages, 1, roster)?) } else { None };
-                self.last = Some(Ended { publish, close });
-                self.state = State::Ended;
-            }
-            _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
-        }
-        Ok(())
     }
 }
 

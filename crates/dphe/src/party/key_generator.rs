@@ -4,9 +4,9 @@ use dphe_paillier::Threads;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{Action, Desk, Time, check_next, damaged, read_record, read_round, restore, stored};
+use super::{Action, Desk, Found, Time, damaged, read_record, read_round, stored};
 use crate::hash::Digest;
-use crate::log::{Log, LogPoint};
+use crate::log::LogPoint;
 use crate::message::codec::{Reader, Writer};
 use crate::message::{
     Close, Decrypt, Freeze, FreezeAck, Message, Outcome, Participant, RoundOpen, RoundResult, RoundTicket,
@@ -81,18 +81,16 @@ impl KeyGeneratorParty {
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
         roster.check_task(keys.task(), keys.encryption_key())?;
-        let recovered = Log::recover(Party::KeyGenerator, &roster, log)?;
-        let restored = restore(&recovered, log);
-        let desk = Desk::new(Party::KeyGenerator, identity, roster, recovered.log)?;
+        let Found { desk, checkpoint, records, mut actions } =
+            Desk::open(Party::KeyGenerator, identity, roster, log)?;
         let mut party =
             Self { desk, keys, threads, round: Round::FIRST, state: State::Idle, released: Vec::new() };
-        if let Some(checkpoint) = recovered.checkpoint {
+        if let Some(checkpoint) = checkpoint {
             party.read_checkpoint(checkpoint).map_err(damaged)?;
         }
-        for record in &recovered.records {
+        for record in records {
             party.replay(record)?;
         }
-        let mut actions: Vec<Action> = restored.into_iter().collect();
         if let State::Committed(..) = party.state {
             actions.push(Action::Wake(now));
         }
@@ -107,11 +105,6 @@ impl KeyGeneratorParty {
     /// The round at hand, or the next one.
     pub fn round(&self) -> Round {
         self.round
-    }
-
-    /// What an empty log of this party holds.
-    pub fn log_prefix(&self) -> &[u8] {
-        self.desk.log.prefix()
     }
 
     /// Takes one step.
@@ -137,7 +130,7 @@ impl KeyGeneratorParty {
     }
 
     fn open(&mut self, open: Signed<RoundOpen>) -> Result<Vec<Action>, Error> {
-        check_next(open.round(), self.round)?;
+        open.round().check(self.round)?;
         if let Some(Ticketed { open: known, ticket }) = self.state.ticketed() {
             return if known.hash() == open.hash() {
                 Ok(vec![to_aggregator(ticket)])
@@ -173,7 +166,7 @@ impl KeyGeneratorParty {
     }
 
     fn freeze(&mut self, freeze: Signed<Freeze>) -> Result<Vec<Action>, Error> {
-        check_next(freeze.round(), self.round)?;
+        freeze.round().check(self.round)?;
         let ticketed =
             self.state.ticketed().ok_or(Error::Order { expected: "a round-open comes first" })?.clone();
         let message = freeze.message();
@@ -248,7 +241,7 @@ impl KeyGeneratorParty {
     }
 
     fn decrypt(&mut self, request: Signed<Decrypt>, now: Time) -> Result<Vec<Action>, Error> {
-        check_next(request.round(), self.round)?;
+        request.round().check(self.round)?;
         let (ticketed, frozen) = match &self.state {
             State::Idle | State::Ticketed(_) => {
                 return Err(Error::Order { expected: "a freeze comes first" });
@@ -333,7 +326,7 @@ impl KeyGeneratorParty {
         if close.round().next() == self.round {
             return Ok(Vec::new());
         }
-        check_next(close.round(), self.round)?;
+        close.round().check(self.round)?;
         match self.state {
             State::Idle => return Err(Error::Order { expected: "the round has not been opened" }),
             State::Committed(..) => return Err(Error::Order { expected: "a request is being answered" }),

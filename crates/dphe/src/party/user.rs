@@ -5,11 +5,11 @@ use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
 use super::{
-    Action, Desk, Notice, RETRY, Time, damaged, read_point, read_record, read_round, restore, stored,
+    Action, Desk, Found, Notice, RETRY, Time, damaged, read_point, read_record, read_round, stored,
     write_point,
 };
 use crate::hash::Digest;
-use crate::log::{Log, LogPoint};
+use crate::log::LogPoint;
 use crate::message::codec::{Reader, Writer};
 use crate::message::{
     Close, Ending, Message, Publish, RoundTicket, Signed, Upload, UploadAck, check_set, kind, upload_hash,
@@ -93,23 +93,22 @@ impl UserParty {
         threads: Threads,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        let recovered = Log::recover(Party::User(keys.user), &roster, log)?;
-        let restored = restore(&recovered, log);
+        let Found { desk, checkpoint, records, mut actions } =
+            Desk::open(Party::User(keys.user), identity, roster, log)?;
         let mut party = Self {
-            desk: Desk::new(Party::User(keys.user), identity, roster, recovered.log)?,
+            desk,
             user: User::new(keys)?,
             threads,
             round: Round::FIRST,
             state: State::Idle,
             seen: None,
         };
-        if let Some(checkpoint) = recovered.checkpoint {
+        if let Some(checkpoint) = checkpoint {
             party.read_checkpoint(checkpoint).map_err(damaged)?;
         }
-        for record in &recovered.records {
+        for record in records {
             party.replay(record)?;
         }
-        let mut actions: Vec<Action> = restored.into_iter().collect();
         party.go_on(now, &mut actions);
         Ok((party, actions))
     }
@@ -122,11 +121,6 @@ impl UserParty {
     /// The round at hand, or the earliest that may come.
     pub fn round(&self) -> Round {
         self.round
-    }
-
-    /// What an empty log of this party holds.
-    pub fn log_prefix(&self) -> &[u8] {
-        self.desk.log.prefix()
     }
 
     /// Takes one step.
@@ -209,7 +203,7 @@ impl UserParty {
         let ticket = match &self.state {
             State::Idle => return Err(Error::Order { expected: "there is no round to take part in" }),
             // training that began in a round that is over starts from a model that is over too
-            _ if round != self.round => return super::check_next(round, self.round).map(|()| Vec::new()),
+            _ if round != self.round => return round.check(self.round).map(|()| Vec::new()),
             State::Ticketed(ticket) => ticket.clone(),
             _ => return Err(Error::Conflict { what: "update of this round" }),
         };
@@ -229,7 +223,7 @@ impl UserParty {
     }
 
     fn ack(&mut self, ack: &Signed<UploadAck>, now: Time) -> Result<Vec<Action>, Error> {
-        super::check_next(ack.round(), self.round)?;
+        ack.round().check(self.round)?;
         let (ticket, upload) = match &self.state {
             State::Prepared(ticket, upload) | State::Uploaded(ticket, upload) => (ticket, upload),
             _ => return Err(Error::Order { expected: "nothing has been uploaded" }),

@@ -623,7 +623,7 @@ impl<'w> Sim<'w> {
                 (Action::Replace(bytes), None) => {
                     let replace = |disk: &mut Vec<u8>, cut| {
                         if cut > 0 {
-                            bytes.clone_into(disk);
+                            *disk = bytes.to_vec();
                         }
                     };
                     match self.write(Point { party, tag: 0 }, replace, bytes.len()) {

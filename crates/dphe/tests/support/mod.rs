@@ -242,11 +242,12 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
     let ids: Vec<UserId> = parties.roster.users().collect();
     let mut users: BTreeMap<UserId, UserParty> =
         ids.iter().map(|&id| (id, parties.start_user(id.get(), &[]).unwrap())).collect();
+    let prefix = |party| dphe::log::Log::new(party, &parties.roster).prefix().to_vec();
     let mut logs: BTreeMap<Party, Vec<u8>> = BTreeMap::new();
-    logs.insert(Party::Aggregator, aggregator.log_prefix().to_vec());
-    logs.insert(Party::KeyGenerator, generator.log_prefix().to_vec());
-    for (&id, user) in &users {
-        logs.insert(Party::User(id), user.log_prefix().to_vec());
+    logs.insert(Party::Aggregator, prefix(Party::Aggregator));
+    logs.insert(Party::KeyGenerator, prefix(Party::KeyGenerator));
+    for &id in &ids {
+        logs.insert(Party::User(id), prefix(Party::User(id)));
     }
     let mut queue = std::collections::VecDeque::new();
     let start = AggregatorEvent::Start { model: Digest::of_model(MODEL), deadline: 1000, nonce: [3; 16] };
@@ -257,7 +258,7 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                 let log = logs.get_mut(&party).unwrap();
                 match action {
                     Action::Append(bytes) => log.extend(bytes),
-                    Action::Replace(bytes) => *log = bytes,
+                    Action::Replace(bytes) => *log = bytes.to_vec(),
                     Action::Send { to, message } => {
                         t.messages.push((party, message.clone()));
                         queue.push_back((to, message));
