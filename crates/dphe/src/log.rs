@@ -137,6 +137,10 @@ impl Log {
         while let Some((payload, head, after)) = read_frame(rest)? {
             let point = recovered.log.point;
             let opening = recovered.valid == prefix.len() && payload.first() == Some(&CHECKPOINT);
+            if opening && blank(&rest[8..]) {
+                // no checkpoint: a first record of which only the length was written
+                break;
+            }
             if opening {
                 let mut input = Reader::new(&payload[1..]);
                 let damaged = |_| Error::Storage { reason: "its checkpoint is damaged" };
@@ -149,9 +153,7 @@ impl Log {
                 recovered.log.point = next(point, payload);
             }
             if recovered.log.point.head != head {
-                // a write that got half-way leaves blanks where its end should be
-                let end = &rest[..rest.len() - after.len()];
-                if !opening && blank(after) && blank(&end[end.len() - TORN..]) {
+                if !opening && blank(after) && half_written(&head, &recovered.log.point.head) {
                     recovered.log.point = point;
                     recovered.records.pop();
                     break;
@@ -185,9 +187,13 @@ fn write_frame(out: &mut Writer, payload: &[u8], head: &Digest) {
     out.digest(head);
 }
 
-/// A last record that does not match its head was torn if it ends in at least this many zeros: by chance, a damaged one
-/// does once in four billion.
-const TORN: usize = 4;
+/// Whether a write that got half-way left this in the place of a head: the beginning of what it should be, then blanks.
+/// Where the payload was not finished either, there is nothing but blanks.
+fn half_written(stored: &Digest, head: &Digest) -> bool {
+    let (stored, head) = (stored.as_bytes(), head.as_bytes());
+    let written = stored.iter().zip(head).take_while(|(a, b)| a == b).count();
+    blank(&stored[written..])
+}
 
 fn blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)

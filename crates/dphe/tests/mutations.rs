@@ -407,6 +407,36 @@ const PARTIES: [fn() -> Party; 3] =
     [|| Party::Aggregator, || Party::KeyGenerator, || Party::User(user_id(2))];
 
 #[test]
+fn a_record_that_was_written_half_way() {
+    let (parties, transcript) = valid();
+    let mut cuts = 0;
+    for party in PARTIES.map(|party| party()) {
+        for bytes in &transcript.logs[&party] {
+            let whole = Log::recover(party, &parties.roster, bytes).unwrap();
+            let mut end = bytes.len();
+            for n in (0..whole.records.len()).rev() {
+                let start = end - (8 + whole.records[n].len() + 32);
+                // the file system had made room for all of it: of what was not written there are zeros
+                for cut in (start..end).filter(|cut| cut - start < 64 || end - cut < 64) {
+                    let mut torn = bytes[..end].to_vec();
+                    torn[cut..].fill(0);
+                    let found = Log::recover(party, &parties.roster, &torn).unwrap();
+                    let all = bytes[cut..end].iter().all(|&byte| byte == 0);
+                    assert_eq!(
+                        found.records.len(),
+                        n + usize::from(all),
+                        "{party:?}, cut at {cut} of {start}..{end}"
+                    );
+                    cuts += 1;
+                }
+                end = start;
+            }
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
+}
+
+#[test]
 fn logs() {
     let (parties, transcript) = valid();
     for party in PARTIES.map(|party| party()) {

@@ -163,7 +163,10 @@ enum Packet {
 /// What the program that runs a party does, later.
 enum Job {
     Start,
+    /// The operator ends the round.
     Abort,
+    /// The program does, because the key generator refuses the set.
+    GiveUp,
     NewModel(Vec<u8>),
     Update(Round, Input),
 }
@@ -532,7 +535,7 @@ impl<'w> Sim<'w> {
             && result.as_ref().is_err_and(|error| error.code() == "set_difference")
         {
             // the answer to A's request says so, and its program gives up
-            self.later(Party::Aggregator, 5, Job::Abort);
+            self.later(Party::Aggregator, 5, Job::GiveUp);
         }
         self.answer(party, name, result);
         self.asking = None;
@@ -560,7 +563,9 @@ impl<'w> Sim<'w> {
                     self.later(party, after, Job::Abort);
                 }
             }
-            (Some(Machine::Aggregator(machine)), Job::Abort) => {
+            // an operator who meant a rough round does not come to end a calm one
+            (Some(Machine::Aggregator(_)), Job::Abort) if !self.rough => {}
+            (Some(Machine::Aggregator(machine)), Job::Abort | Job::GiveUp) => {
                 let result = machine.step(AggregatorEvent::Abort, now);
                 self.answer(party, "abort", result);
             }

@@ -98,6 +98,17 @@ fn logs(bad: &mut Bad<'_>) {
         is(one(format!("torn-{cut}"), torn, &file[..file.len() - cut]), 2, starts[2]);
     }
     is(one("torn-first".into(), torn, &file[..starts[0] + 20]), 0, starts[0]);
+    let mut input = file[..starts[1]].to_vec();
+    input[starts[0] + 8..].fill(0);
+    is(
+        one("blank-first".into(), "torn: of the first record only the length was written", &input),
+        0,
+        starts[0],
+    );
+    let mut input = replaced[..replaced.len() - carried[1].len() - carried[2].len()].to_vec();
+    let end = input.len();
+    input[end - 32..].fill(0);
+    assert!(one("checkpoint-no-head".into(), "half a checkpoint is damage", &input).is_none());
     let blank = "torn: room was made and never written";
     for zeros in [1, 7, 8, 40, 4096] {
         let input = [&file[..], &vec![0; zeros]].concat();
@@ -105,6 +116,11 @@ fn logs(bad: &mut Bad<'_>) {
     }
     let mut input = file.clone();
     let end = input.len();
+    for left in [1, 2, 3, 4, 31] {
+        input[end - left..].fill(0);
+        let half = "torn: the end of the head was never written";
+        is(one(format!("half-head-{left}"), half, &input), 2, starts[2]);
+    }
     input[end - 32..].fill(0);
     is(one("no-head".into(), "torn: the head was never written", &input), 2, starts[2]);
     input.extend([0; 100]);
