@@ -4,7 +4,7 @@ mod labels;
 mod split;
 
 pub use labels::Labels;
-pub use split::{PerClassSplit, shares, split_per_class};
+pub use split::{Dealing, PerClassSplit, deal, shares, split_per_class};
 
 use crate::{Error, Real};
 

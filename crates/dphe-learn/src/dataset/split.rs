@@ -67,6 +67,76 @@ pub fn shares(samples: &[usize], users: usize, seed: &Seed) -> Result<Vec<Vec<us
         .collect())
 }
 
+/// Who gets which samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dealing {
+    /// Everybody an equal share, at random; no sample twice.
+    #[default]
+    Disjoint,
+    /// The samples are dealt this many times over, each time to as many of the users, so that so many users hold each
+    /// of them.
+    Duplicated {
+        /// How many users hold a sample. Divides the number of users.
+        copies: usize,
+    },
+    /// Samples in the order of their classes are cut into pieces, and everybody gets this many: users see few classes.
+    ByClass {
+        /// Pieces a user gets; few make users more different.
+        pieces: usize,
+    },
+}
+
+/// Deals samples to users by a rule. Reproducible by seed.
+///
+/// # Errors
+/// If there are too few samples, copies do not divide the users, or classes are wanted and the labels are attributes.
+pub fn deal(
+    labels: &Labels,
+    samples: &[usize],
+    users: usize,
+    rule: Dealing,
+    seed: &Seed,
+) -> Result<Vec<Vec<usize>>, Error> {
+    match rule {
+        Dealing::Disjoint => shares(samples, users, seed),
+        Dealing::Duplicated { copies } => {
+            if copies == 0 || !users.is_multiple_of(copies) {
+                return Err(Error::Parameter {
+                    name: "copies",
+                    value: copies as f64,
+                    remedy: "use a number that divides the number of users",
+                });
+            }
+            let mut all = Vec::with_capacity(users);
+            for copy in 0..copies {
+                all.extend(shares(samples, users / copies, &seed.derive("copy", copy as u64))?);
+            }
+            Ok(all)
+        }
+        Dealing::ByClass { pieces } => {
+            if pieces == 0 {
+                return Err(Error::Parameter { name: "pieces", value: 0.0, remedy: "use at least 1" });
+            }
+            let classes = labels.as_classes("dealing by class")?;
+            let mut sorted = samples.to_vec();
+            for &sample in samples {
+                super::check_index("sample", sample, classes.len())?;
+            }
+            seed.derive("by class", 0).stream().shuffle(&mut sorted);
+            sorted.sort_by_key(|&sample| classes[sample]);
+            let count = users.saturating_mul(pieces);
+            if users == 0 || sorted.len() < count {
+                let (needed, found) = (count.max(1), sorted.len());
+                return Err(Error::TooFewSamples { what: "one sample a piece", needed, found });
+            }
+            let piece = |i: usize| &sorted[sorted.len() * i / count..sorted.len() * (i + 1) / count];
+            let order: Vec<usize> = (0..count).collect();
+            let dealt = shares(&order, users, &seed.derive("pieces", 0))?;
+            Ok(dealt.iter().map(|mine| mine.iter().flat_map(|&i| piece(i)).copied().collect()).collect())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +166,34 @@ mod tests {
         assert_eq!(all, samples);
         assert!(super::shares(&samples, 0, &Seed::new(3)).is_err());
         assert!(super::shares(&samples, 18, &Seed::new(3)).is_err());
+    }
+
+    #[test]
+    fn rules_of_dealing() {
+        let labels = Labels::classes(4, (0..40).map(|i| i % 4).collect()).unwrap();
+        let samples: Vec<usize> = (0..40).collect();
+        let deal = |rule| deal(&labels, &samples, 4, rule, &Seed::new(1));
+        assert_eq!(deal(Dealing::Disjoint), super::shares(&samples, 4, &Seed::new(1)));
+
+        let twice = deal(Dealing::Duplicated { copies: 2 }).unwrap();
+        assert_eq!(twice.iter().map(Vec::len).collect::<Vec<_>>(), [20; 4]);
+        assert!(
+            samples.iter().all(|sample| twice.iter().filter(|share| share.contains(sample)).count() == 2)
+        );
+        assert_ne!(twice[0], twice[2]);
+        assert!(deal(Dealing::Duplicated { copies: 3 }).is_err());
+
+        let skewed = deal(Dealing::ByClass { pieces: 2 }).unwrap();
+        let mut all = skewed.concat();
+        all.sort_unstable();
+        assert_eq!(all, samples);
+        for share in &skewed {
+            let mut classes: Vec<usize> = share.iter().map(|sample| sample % 4).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            assert!(classes.len() <= 2, "{classes:?}");
+        }
+        assert!(deal(Dealing::ByClass { pieces: 11 }).is_err());
+        assert!(deal(Dealing::ByClass { pieces: 0 }).is_err());
     }
 }
