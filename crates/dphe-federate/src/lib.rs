@@ -3,6 +3,7 @@
 pub mod average;
 mod error;
 mod report;
+mod scenario;
 mod simulate;
 mod stopwatch;
 mod task;
@@ -10,6 +11,7 @@ mod task;
 pub use average::{Average, Averaged, Contribution, DpheAverage, PlainAverage, Weighting};
 pub use error::Error;
 pub use report::{Cost, RoundReport, Seconds};
+pub use scenario::{Scenario, ScenarioParams};
 pub use simulate::{Participation, Simulation, SimulationParams};
 pub use stopwatch::Stopwatch;
 pub use task::propose;
