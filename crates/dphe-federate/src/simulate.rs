@@ -198,9 +198,23 @@ impl<A: Average, T: Real> Simulation<A, T> {
     /// # Errors
     /// As [`Simulation::round`].
     pub fn run(&mut self, rounds: usize, stopwatch: &mut Stopwatch) -> Result<Vec<RoundReport>, Error> {
+        self.run_watched(rounds, stopwatch, |_| {})
+    }
+
+    /// As [`Simulation::run`], with every report shown as soon as it is there.
+    ///
+    /// # Errors
+    /// As [`Simulation::round`].
+    pub fn run_watched(
+        &mut self,
+        rounds: usize,
+        stopwatch: &mut Stopwatch,
+        mut show: impl FnMut(&RoundReport),
+    ) -> Result<Vec<RoundReport>, Error> {
         let mut reports = Vec::with_capacity(rounds);
         for _ in 0..rounds {
             let report = self.round(stopwatch)?;
+            show(&report);
             let verdict = report.verdict;
             reports.push(report);
             match verdict {

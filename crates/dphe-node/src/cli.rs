@@ -1,13 +1,20 @@
 //! The command line. One file for each command; this one names them and says how they fail.
 
 mod bench;
+mod input;
 mod key;
+mod learner;
 mod measure;
+mod plan;
+mod round_cost;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
 
 use crate::key_file::KeyFileError;
+use crate::model::ModelError;
+use crate::samples::SamplesError;
 
 /// Learn a visual classifier together without sharing images.
 #[derive(Parser)]
@@ -19,6 +26,10 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train as users, aggregator and key generator would, in one process
+    Simulate(Box<simulate::Simulate>),
+    /// Say what a task will cost before anybody runs it
+    Plan(plan::Plan),
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -31,6 +42,8 @@ impl Cli {
     pub(crate) fn run(self) -> Result<(), CliError> {
         check_backend_variable()?;
         match self.command {
+            Command::Simulate(command) => command.run(),
+            Command::Plan(command) => command.run(),
             Command::Key(command) => command.run(),
             Command::Bench(command) => command.run(),
         }
@@ -54,6 +67,16 @@ pub(crate) enum CliError {
     Paillier(#[from] dphe_paillier::Error),
     #[error("{0}")]
     Protocol(#[from] dphe::Error),
+    #[error("{0}")]
+    Learn(#[from] dphe_learn::Error),
+    #[error("{0}")]
+    Federate(#[from] dphe_federate::Error),
+    #[error("{0}")]
+    Samples(#[from] SamplesError),
+    #[error("{0}")]
+    Model(#[from] ModelError),
+    #[error("{path} cannot be written: {source}")]
+    Output { path: std::path::PathBuf, source: std::io::Error },
     #[error("{0}")]
     KeyBits(dphe_paillier::Error),
     #[error("{0}")]
@@ -80,6 +103,9 @@ impl CliError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::KeyFile(error) => error.hint(),
+            Self::Samples(error) => error.hint(),
+            Self::Federate(error) => error.advice().map(Into::into),
+            Self::Output { .. } => Some("a folder that you may write to, with room left".into()),
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {
@@ -88,7 +114,12 @@ impl CliError {
             }
             Self::Slots { .. } => Some("wider slots with --slot-bits, or fewer --terms".into()),
             Self::KeyBits(_) => Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into()),
-            Self::Paillier(_) | Self::Protocol(_) | Self::Randomness(_) | Self::Report(_) => None,
+            Self::Paillier(_)
+            | Self::Protocol(_)
+            | Self::Learn(_)
+            | Self::Model(_)
+            | Self::Randomness(_)
+            | Self::Report(_) => None,
         }
     }
 }

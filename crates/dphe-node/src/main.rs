@@ -1,7 +1,11 @@
 //! The program `dphe`: parse, run, map an error to two lines and an exit code.
 
 mod cli;
+mod files;
 mod key_file;
+mod model;
+mod report;
+mod samples;
 
 use std::process::ExitCode;
 

@@ -47,7 +47,7 @@ pub use keys::{AggregatorKeys, UserKeys};
 pub use message::Party;
 pub use permutation::{UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed};
 pub use roster::Roster;
-pub use sealed::{SealedShard, SealedSum, SealedUpdate, SealedValues, max_body_bytes};
+pub use sealed::{SealedShard, SealedSum, SealedUpdate, SealedValues, max_body_bytes, max_ciphertexts};
 pub use sparse::{LocalUpdate, SparseVector};
 pub use sum::{Average, WeightSum};
 pub use support::PublicSupport;

@@ -222,6 +222,12 @@ pub fn max_body_bytes(task: &TaskParams) -> u64 {
     Shape::largest(task).body_bytes(task, shards)
 }
 
+/// The most ciphertexts an upload of the task has.
+pub fn max_ciphertexts(task: &TaskParams) -> u64 {
+    let shards = if task.has_private_support() { u64::from(task.config().shards) } else { 0 };
+    shards * task.capacity() as u64 + Shape::largest(task).dense_ciphertexts as u64
+}
+
 /// `phi Enc(w_sum)`: the sum of a round, of at least as many users as the task's floor. It is opened once.
 #[derive(Debug)]
 pub struct SealedSum {

@@ -1,5 +1,6 @@
 //! `dphe bench`: what this machine can do.
 
+mod learn;
 mod protocol;
 
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub(crate) enum BenchCommand {
     Kernel(Kernel),
     /// A round of the protocol: seal, accept, open, and the bytes that travel
     Protocol(protocol::Protocol),
+    /// A fit of the learner, to be set beside scikit-learn's
+    Learn(learn::Learn),
 }
 
 #[derive(Args)]
@@ -57,8 +60,8 @@ pub(crate) struct Common {
     format: Format,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
     Table,
     Json,
 }
@@ -122,6 +125,7 @@ impl BenchCommand {
             Self::Packing(packing) => packing.run(),
             Self::Kernel(kernel) => kernel.run(),
             Self::Protocol(protocol) => protocol.run(),
+            Self::Learn(learn) => learn.run(),
         }
     }
 }
@@ -277,7 +281,7 @@ fn print_table(reports: &[PaillierReport]) {
 }
 
 /// Microseconds with a unit that suits people.
-fn readable(us: f64) -> String {
+pub(crate) fn readable(us: f64) -> String {
     if us >= 1e6 {
         format!("{:.2} s", us / 1e6)
     } else if us >= 1e3 {

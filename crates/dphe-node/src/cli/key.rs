@@ -49,7 +49,7 @@ pub(crate) struct Show {
 }
 
 /// Noise modes by the names people type.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Mode {
     /// half-length exponents
     Secure,

@@ -1,0 +1,248 @@
+//! What a simulation came to: as a table, as JSON, as a page.
+
+use std::path::Path;
+
+use dphe::TaskParams;
+use dphe_federate::{RoundReport, Scenario, Seconds};
+use serde::Serialize;
+
+use super::Simulate;
+use crate::cli::CliError;
+use crate::cli::bench::Format;
+use crate::files;
+use crate::report::{Chart, Page, Series, Unit};
+use crate::samples::Samples;
+
+/// Accuracies on the held-out samples without rounds.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Baselines {
+    /// Of the weights learnt from the initial samples.
+    pub(super) initial: f64,
+    /// Of the best among users who learn on from there, each alone.
+    pub(super) best_user: f64,
+    /// Of all samples in one place: no privacy.
+    pub(super) pooled: f64,
+}
+
+/// A run, with nothing in it that is one user's.
+#[derive(Serialize)]
+pub(super) struct Outcome {
+    samples: usize,
+    features: usize,
+    classes: usize,
+    users: usize,
+    held_out: usize,
+    seed: u64,
+    message: String,
+    share: f64,
+    encrypted: bool,
+    profile: &'static str,
+    key_bits: u32,
+    noise: &'static str,
+    slot_bits: u32,
+    baselines: Baselines,
+    /// After the last round.
+    accuracy: Option<f64>,
+    rounds: Vec<RoundReport>,
+}
+
+impl Outcome {
+    pub(super) fn new(
+        args: &Simulate,
+        samples: &Samples,
+        scenario: &Scenario,
+        task: &TaskParams,
+        baselines: Baselines,
+        rounds: Vec<RoundReport>,
+    ) -> Self {
+        Self {
+            samples: samples.data.len(),
+            features: samples.data.features().width(),
+            classes: samples.classes.len(),
+            users: args.users,
+            held_out: scenario.held_out.len(),
+            seed: args.seed,
+            message: args.learner.message.name(),
+            share: args.learner.share,
+            encrypted: !args.plain,
+            profile: task.profile().name(),
+            key_bits: task.config().key_bits,
+            noise: task.config().noise.name(),
+            slot_bits: task.slot_bits(),
+            baselines,
+            accuracy: rounds.last().and_then(|report| report.accuracy),
+            rounds,
+        }
+    }
+
+    pub(super) fn print(&self, format: Format) -> Result<(), CliError> {
+        if format == Format::Json {
+            println!("{}", serde_json::to_string_pretty(self)?);
+            return Ok(());
+        }
+        println!("{}\n{}\n", self.title(), self.subtitle());
+        print_rows(&ROUND_HEAD, &self.round_rows());
+        println!();
+        print_rows(&["accuracy on held-out samples", ""], &self.summary());
+        if let Some(note) = self.note() {
+            println!("\n{note}");
+        }
+        Ok(())
+    }
+
+    /// Writes the page and the numbers.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), CliError> {
+        let json = serde_json::to_string_pretty(self)?;
+        for (name, text) in [("report.html", self.page()), ("report.json", json + "\n")] {
+            let path = folder.join(name);
+            files::replace(&path, text.as_bytes()).map_err(|source| CliError::Output { path, source })?;
+        }
+        Ok(())
+    }
+
+    fn title(&self) -> String {
+        let how = match self.encrypted {
+            true => format!("encrypted, {} bits, noise {}", self.key_bits, self.noise),
+            false => "not encrypted".to_owned(),
+        };
+        format!("{} users, message {}, profile {}, {how}", self.users, self.message, self.profile)
+    }
+
+    fn subtitle(&self) -> String {
+        format!(
+            "{} samples, {} features, {} classes; {} samples held out",
+            self.samples, self.features, self.classes, self.held_out
+        )
+    }
+
+    fn summary(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![
+            ("initial samples alone", Some(self.baselines.initial)),
+            ("best single user alone", Some(self.baselines.best_user)),
+            ("these rounds", self.accuracy),
+            ("all samples in one place, no privacy", Some(self.baselines.pooled)),
+        ];
+        rows.retain(|(_, accuracy)| accuracy.is_some());
+        rows.into_iter().map(|(name, accuracy)| vec![name.to_owned(), percent(accuracy)]).collect()
+    }
+
+    fn round_rows(&self) -> Vec<Vec<String>> {
+        self.rounds
+            .iter()
+            .map(|report| {
+                let Seconds { train, seal, aggregate, open } = report.seconds.unwrap_or_default();
+                let mut row = vec![
+                    report.round.to_string(),
+                    percent(report.accuracy),
+                    percent(Some(report.message_sparsity)),
+                    percent(Some(report.average_sparsity)),
+                    report.cost.ciphertexts.to_string(),
+                    Unit::Bytes.write(report.cost.bytes as f64),
+                    percent(report.cost.singles),
+                ];
+                row.extend([train, seal, aggregate, open].map(|seconds| Unit::Seconds.write(seconds)));
+                row
+            })
+            .collect()
+    }
+
+    /// What a reader of the numbers should know.
+    fn note(&self) -> Option<&'static str> {
+        if !self.encrypted {
+            return Some("Nothing was encrypted: this run is a control.");
+        }
+        match self.profile {
+            "sparse" => Some(
+                "Singles: the share of occupied positions that one user alone occupied. There the sum shows that \
+                 user's number; a smaller share is better, and `full` has none.",
+            ),
+            "paper" => Some(
+                "The paper's scheme to the letter, for reproduction: its permutations are kept, and the supports \
+                 come out in tens of rounds.",
+            ),
+            _ => None,
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut page = Page::new(&self.title());
+        page.paragraph(&self.subtitle());
+        page.table(&["accuracy on held-out samples", ""], &self.summary());
+        let over = |value: fn(&RoundReport) -> f64| self.rounds.iter().map(value).collect::<Vec<f64>>();
+        let accuracy = [
+            Series::new("these rounds", over(|r| r.accuracy.unwrap_or(f64::NAN))),
+            Series::new("all in one place", vec![self.baselines.pooled]),
+            Series::new("best single user", vec![self.baselines.best_user]),
+            Series::new("initial samples", vec![self.baselines.initial]),
+        ];
+        let sparsity = [
+            Series::new("of a message", over(|r| r.message_sparsity)),
+            Series::new("of the average", over(|r| r.average_sparsity)),
+        ];
+        let bytes = [Series::new("a user sends", over(|r| r.cost.bytes as f64))];
+        let step = |pick: fn(Seconds) -> f64| {
+            self.rounds.iter().map(|r| pick(r.seconds.unwrap_or_default())).collect::<Vec<f64>>()
+        };
+        let seconds = [
+            Series::new("users train", step(|s| s.train)),
+            Series::new("users encrypt", step(|s| s.seal)),
+            Series::new("aggregator adds", step(|s| s.aggregate)),
+            Series::new("key generator opens", step(|s| s.open)),
+        ];
+        let plot = |title, unit, series: &[Series], from_zero| {
+            (title, Chart { title, unit, series, from_zero }.svg())
+        };
+        page.heading("Rounds").plots(&[
+            plot("Accuracy on held-out samples", Unit::Percent, &accuracy, false),
+            plot("Zeros", Unit::Percent, &sparsity, false),
+            plot("Bytes of a message", Unit::Bytes, &bytes, true),
+            plot("Time of a step, all who take it", Unit::Seconds, &seconds, true),
+        ]);
+        page.heading("Numbers").table(&ROUND_HEAD, &self.round_rows());
+        if let Some(note) = self.note() {
+            page.paragraph(note);
+        }
+        page.paragraph(
+            "Accuracies are means over classes. Times are those of one machine that plays every role. A deployment \
+             does not see the accuracy on held-out samples, nor how sparse single messages are.",
+        );
+        page.html()
+    }
+}
+
+const ROUND_HEAD: [&str; 11] = [
+    "round",
+    "accuracy",
+    "zeros sent",
+    "zeros in mean",
+    "ciphertexts",
+    "bytes",
+    "singles",
+    "train",
+    "seal",
+    "add",
+    "open",
+];
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| Unit::Percent.write(share))
+}
+
+/// Columns as wide as they must be, numbers to the right.
+fn print_rows(head: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).enumerate();
+        let cells = cells.map(|(i, (cell, &width))| match i {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(&mut head.iter().copied());
+    rows.iter().for_each(|row| line(&mut row.iter().map(String::as_str)));
+}

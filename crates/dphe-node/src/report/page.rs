@@ -1,0 +1,124 @@
+//! A page in one file: text, tables and plots, clear in light and dark, on paper and on a phone.
+
+use core::fmt::Write as _;
+
+/// A page being written.
+pub(crate) struct Page {
+    title: String,
+    body: String,
+}
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --back: #ffffff; --ink: #1a1d21; --soft: #5c6670; --grid: #d9dee3; --card: #f5f7f9;
+  --line-1: #0b62c4; --line-2: #b3261e; --line-3: #1a7f37; --line-4: #8a4baf; --line-5: #9a6700; --line-6: #57606a; }
+@media (prefers-color-scheme: dark) { :root { --back: #14171a; --ink: #e6e9ec; --soft: #a3adb7; --grid: #343b42;
+  --card: #1d2226; --line-1: #6cb0ff; --line-2: #ff8a80; --line-3: #63d08a; --line-4: #d0a2f0; --line-5: #e3b341;
+  --line-6: #a3adb7; } }
+body { background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
+  max-width: 70rem; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p { max-width: 44rem; } .soft { color: var(--soft); }
+.plots { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
+figure { background: var(--card); border-radius: 8px; margin: 0; padding: .75rem; }
+figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display: block; height: auto; width: 100%; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--grid); padding: .3rem .8rem .3rem 0; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 500; }
+pre { background: var(--card); border-radius: 8px; overflow-x: auto; padding: .75rem; }
+";
+
+impl Page {
+    pub(crate) fn new(title: &str) -> Self {
+        let mut page = Self { title: title.to_owned(), body: String::new() };
+        page.element("h1", title);
+        page
+    }
+
+    pub(crate) fn heading(&mut self, text: &str) -> &mut Self {
+        self.element("h2", text)
+    }
+
+    pub(crate) fn paragraph(&mut self, text: &str) -> &mut Self {
+        self.element("p", text)
+    }
+
+    pub(crate) fn code(&mut self, text: &str) -> &mut Self {
+        self.element("pre", text)
+    }
+
+    /// A table; the first column is text, the others are numbers.
+    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
+        self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
+        head.iter().for_each(|cell| self.cell("th", cell));
+        self.body.push_str("</tr></thead><tbody>\n");
+        for row in rows {
+            self.body.push_str("<tr>");
+            row.iter().for_each(|cell| self.cell("td", cell));
+            self.body.push_str("</tr>\n");
+        }
+        self.body.push_str("</tbody></table></div>\n");
+        self
+    }
+
+    /// Plots side by side, each with its title.
+    pub(crate) fn plots(&mut self, plots: &[(&str, Option<String>)]) -> &mut Self {
+        self.body.push_str("<div class=\"plots\">\n");
+        for (title, svg) in plots {
+            let Some(svg) = svg else { continue };
+            let title = escaped(title);
+            // writing to a string does not fail
+            let _ = writeln!(self.body, "<figure><figcaption>{title}</figcaption>{svg}</figure>");
+        }
+        self.body.push_str("</div>\n");
+        self
+    }
+
+    pub(crate) fn html(&self) -> String {
+        let title = escaped(&self.title);
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+            self.body
+        )
+    }
+
+    fn element(&mut self, tag: &str, text: &str) -> &mut Self {
+        let _ = writeln!(self.body, "<{tag}>{}</{tag}>", escaped(text));
+        self
+    }
+
+    fn cell(&mut self, tag: &str, text: &str) {
+        let _ = write!(self.body, "<{tag}>{}</{tag}>", escaped(text));
+    }
+}
+
+/// Text that is text wherever it stands in a page.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_text() {
+        let mut page = Page::new("a <script>alert('1')</script>");
+        page.heading("h & h").paragraph("1 < 2").table(&["<i>"], &[vec!["\"q\"".into()]]).code("</pre>");
+        let html = page.html();
+        assert!(!html.contains("<script") && !html.contains("<i>") && !html.contains("</pre></pre>"));
+        assert!(html.contains("<h2>h &amp; h</h2>") && html.contains("<td>&quot;q&quot;</td>"), "{html}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Samples as the learners want them, from a file of features.
+
+use std::path::{Path, PathBuf};
+
+use dphe_features::{FeatureSource, FeatureTable, ReadOptions, TableLabels, read_table};
+use dphe_learn::{Dataset, Features, Labels};
+
+use crate::model::LabelKind;
+
+/// Labelled samples with the names that belong to them.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    pub(crate) data: Dataset,
+    pub(crate) classes: Vec<String>,
+    pub(crate) kind: LabelKind,
+    pub(crate) source: Option<FeatureSource>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SamplesError {
+    #[error("{0}")]
+    File(#[from] dphe_features::Error),
+    #[error("{path} has no labels")]
+    Unlabelled { path: PathBuf },
+    #[error("{path}: {source}")]
+    Learn { path: PathBuf, source: dphe_learn::Error },
+}
+
+impl SamplesError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::File(error) => error.hint(),
+            Self::Unlabelled { .. } => {
+                Some("an array `labels` beside `features`, or a label column; see `dphe data inspect`".into())
+            }
+            Self::Learn { .. } => Some("`dphe data inspect` tells what is in the file".into()),
+        }
+    }
+}
+
+impl Samples {
+    /// Reads a file or folder of features with labels.
+    pub(crate) fn read(path: &Path, options: &ReadOptions) -> Result<Self, SamplesError> {
+        let table = read_table(path, options)?;
+        Self::of(&table, path)
+    }
+
+    fn of(table: &FeatureTable, path: &Path) -> Result<Self, SamplesError> {
+        let learn = |source| SamplesError::Learn { path: path.into(), source };
+        let classes = table.classes().to_vec();
+        let (kind, labels) = match table.labels() {
+            None => return Err(SamplesError::Unlabelled { path: path.into() }),
+            Some(TableLabels::Classes(labels)) => {
+                // a table has far fewer classes than a u32 can count
+                let labels = labels.iter().map(|&label| label as u32).collect();
+                (LabelKind::Classes, Labels::classes(classes.len(), labels))
+            }
+            Some(TableLabels::Attributes(present)) => {
+                (LabelKind::Attributes, Labels::attributes(classes.len(), present.clone()))
+            }
+        };
+        let features = Features::new(table.width(), table.values().to_vec()).map_err(learn)?;
+        let data = Dataset::new(features, labels.map_err(learn)?).map_err(learn)?;
+        Ok(Self { data, classes, kind, source: table.source().cloned() })
+    }
+}
