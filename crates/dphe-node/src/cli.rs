@@ -1,6 +1,7 @@
 //! The command line. One file for each command; this one names them and says how they fail.
 
 mod bench;
+mod evaluate;
 mod input;
 mod key;
 mod learner;
@@ -8,6 +9,7 @@ mod measure;
 mod plan;
 mod round_cost;
 mod simulate;
+mod table;
 
 use clap::{Parser, Subcommand};
 use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
@@ -30,6 +32,8 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Say what a task will cost before anybody runs it
     Plan(plan::Plan),
+    /// Say how good a model is on labelled features
+    Evaluate(evaluate::Evaluate),
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -44,6 +48,7 @@ impl Cli {
         match self.command {
             Command::Simulate(command) => command.run(),
             Command::Plan(command) => command.run(),
+            Command::Evaluate(command) => command.run(),
             Command::Key(command) => command.run(),
             Command::Bench(command) => command.run(),
         }
@@ -104,6 +109,7 @@ impl CliError {
         match self {
             Self::KeyFile(error) => error.hint(),
             Self::Samples(error) => error.hint(),
+            Self::Model(error) => error.hint(),
             Self::Federate(error) => error.advice().map(Into::into),
             Self::Output { .. } => Some("a folder that you may write to, with room left".into()),
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
@@ -117,7 +123,6 @@ impl CliError {
             Self::Paillier(_)
             | Self::Protocol(_)
             | Self::Learn(_)
-            | Self::Model(_)
             | Self::Randomness(_)
             | Self::Report(_) => None,
         }

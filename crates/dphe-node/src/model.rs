@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use dphe_features::FeatureSource;
 use dphe_learn::{Standardizer, Weights};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -72,9 +73,64 @@ pub(crate) enum ModelError {
     Format { path: PathBuf, reason: String },
     #[error("{path} is a model of version {version}; this program knows version {VERSION}")]
     Version { path: PathBuf, version: u32 },
+    #[error("{path} has {found} features and the model {expected}")]
+    Width { path: PathBuf, expected: usize, found: usize },
+    #[error("{path} holds features of another network than the model was trained on")]
+    OtherNetwork { path: PathBuf },
+    #[error("{path} has other classes than the model: {difference}")]
+    OtherClasses { path: PathBuf, difference: String },
+}
+
+impl ModelError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::File { .. } => "check the path, and that you may read or write there".into(),
+            Self::Format { .. } => "a model.safetensors that dphe wrote, whole".into(),
+            Self::Version { .. } => "the version of dphe that wrote it, or a newer one".into(),
+            Self::Width { .. } | Self::OtherNetwork { .. } => {
+                "extract the features with the network that the model was trained on".into()
+            }
+            Self::OtherClasses { .. } => {
+                "features whose classes have the same names in the same order".into()
+            }
+        })
+    }
 }
 
 impl Model {
+    /// Fails unless features of this width and origin are what the model was trained on.
+    pub(crate) fn check_features(
+        &self,
+        width: usize,
+        source: Option<&FeatureSource>,
+        path: &Path,
+    ) -> Result<(), ModelError> {
+        if width != self.weights.features() {
+            let (expected, found) = (self.weights.features(), width);
+            return Err(ModelError::Width { path: path.into(), expected, found });
+        }
+        match (&self.about.feature_model, source) {
+            // of features whose origin nobody wrote down nothing can be said
+            (Some(known), Some(source)) if *known != source.model_digest => {
+                Err(ModelError::OtherNetwork { path: path.into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails unless these are the model's classes.
+    pub(crate) fn check_classes(&self, classes: &[String], path: &Path) -> Result<(), ModelError> {
+        let ours = &self.about.classes;
+        let difference = if classes.len() != ours.len() {
+            format!("{} instead of {}", classes.len(), ours.len())
+        } else if let Some((theirs, ours)) = classes.iter().zip(ours).find(|(a, b)| a != b) {
+            format!("{theirs:?} where the model has {ours:?}")
+        } else {
+            return Ok(());
+        };
+        Err(ModelError::OtherClasses { path: path.into(), difference })
+    }
+
     /// Writes it beside the old file and then in its place, so that there is always a whole one.
     pub(crate) fn write(&self, path: &Path) -> Result<(), ModelError> {
         let bytes = self.to_bytes().map_err(|reason| ModelError::Format { path: path.into(), reason })?;

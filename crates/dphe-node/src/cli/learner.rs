@@ -44,10 +44,12 @@ pub(crate) enum MessageName {
     /// The largest differences
     DTopk,
     /// Differences made sparse by L1
+    #[value(name = "d-l1")]
     DL1,
     /// The largest weights
     WTopk,
     /// Weights made sparse by L1: the paper's message
+    #[value(name = "w-l1")]
     WL1,
     /// All differences
     All,
@@ -142,9 +144,8 @@ impl LearnerArgs {
             return Ok(Start { weights, learner: learner(penalty, self.epochs)?, controller: None });
         }
         let target = Sparsity::new(1.0 - self.share)?;
-        let fitted = |strength| {
-            learner(Penalty::elastic_net(strength, L1_RATIO)?, INITIAL_EPOCHS)?.fit(initial, seed)
-        };
+        let fitted =
+            |strength| learner(Penalty::elastic_net(strength, L1_RATIO)?, INITIAL_EPOCHS)?.fit(initial, seed);
         let strength = find_strength(target, |strength| Ok(fitted(strength)?.sparsity()))?;
         let weights = match self.message {
             // only differences are to be sparse: the first weights need not be

@@ -14,14 +14,15 @@ use super::round_cost::RoundCost;
 use super::{CliError, key_bits};
 use crate::report::Unit;
 
-/// A round of about this many ciphertexts is played to learn what one costs.
-const CALIBRATION: u64 = 64;
+/// Rounds of about so many ciphertexts are played: the first tells what a round costs in any case, the second what
+/// each ciphertext adds.
+const CALIBRATION: [u64; 2] = [32, 256];
 /// Users of the round that is played; more would only take longer.
 const CALIBRATION_USERS: u32 = 3;
 
 /// Say what a task will cost before anybody runs it
 ///
-/// Plays small rounds with a real key on one thread, and multiplies.
+/// Plays small rounds with a real key on one thread, and works out what the task's would take.
 #[derive(Args, Debug)]
 pub(crate) struct Plan {
     /// Features with labels, to take the numbers of classes and features from
@@ -141,7 +142,8 @@ impl Plan {
     fn shape(&self) -> Result<(u32, u32), CliError> {
         let (None, Some(classes), Some(features)) = (&self.path, self.classes, self.features) else {
             let path = self.path.clone().unwrap_or_default();
-            let table = read_table(&path, &ReadOptions::default()).map_err(crate::samples::SamplesError::File)?;
+            let table =
+                read_table(&path, &ReadOptions::default()).map_err(crate::samples::SamplesError::File)?;
             if table.labels().is_none() {
                 return Err(crate::samples::SamplesError::Unlabelled { path }.into());
             }
@@ -151,7 +153,7 @@ impl Plan {
         Ok((classes, features))
     }
 
-    /// Plays a task of the same shape with fewer features, and multiplies.
+    /// Plays two tasks of the same shape with fewer features, and draws the line through them.
     fn cost(
         &self,
         message: &'static str,
@@ -159,8 +161,15 @@ impl Plan {
         key: DecryptionKey,
     ) -> Result<(Way, DecryptionKey), CliError> {
         let ciphertexts = max_ciphertexts(task);
-        let (small, same) = RoundCost::measure(scaled_down(task), CALIBRATION_USERS, key)?;
-        let times = ciphertexts as f64 / small.ciphertexts.max(1) as f64;
+        let [few, many] = CALIBRATION.map(|count| scaled_down(task, count));
+        let (few, key) = RoundCost::measure(few, CALIBRATION_USERS, key)?;
+        let (many, key) = RoundCost::measure(many, CALIBRATION_USERS, key)?;
+        let line = |pick: fn(&RoundCost) -> f64| {
+            let (x, y) = (many.ciphertexts as f64, pick(&many));
+            let apart = (x - few.ciphertexts as f64).max(1.0);
+            let slope = ((y - pick(&few)) / apart).clamp(0.0, y / x.max(1.0));
+            (y + slope * (ciphertexts as f64 - x)).max(0.0)
+        };
         // what the key generator opens is what anybody sent
         let density = task.capacity() as f64 / f64::from(task.positions());
         let users = f64::from(self.users);
@@ -174,19 +183,19 @@ impl Plan {
             profile: task.profile().name(),
             ciphertexts,
             bytes: max_body_bytes(task),
-            seal_s: small.seal_s * times,
-            aggregate_s: (small.accept_s * users + small.close_s) * times,
-            open_s: small.open_s * times * opening,
+            seal_s: line(|cost| cost.seal_s),
+            aggregate_s: line(|cost| cost.accept_s) * users + line(|cost| cost.close_s),
+            open_s: line(|cost| cost.open_s) * opening,
             expected_singles: task.has_private_support().then(|| singles(density, users)),
         };
-        Ok((way, same))
+        Ok((way, key))
     }
 }
 
-/// A task like this one whose uploads have few ciphertexts.
-fn scaled_down(task: &TaskParams) -> TaskConfig {
+/// A task like this one whose uploads have about this many ciphertexts, or fewer if they have.
+fn scaled_down(task: &TaskParams, ciphertexts: u64) -> TaskConfig {
     let config = task.config();
-    let factor = (max_ciphertexts(task) as f64 / CALIBRATION as f64).max(1.0);
+    let factor = (max_ciphertexts(task) as f64 / ciphertexts as f64).max(1.0);
     let share = f64::from(config.capacity) / f64::from(config.positions());
     // enough positions for the share to mean something
     let positions = (f64::from(config.positions()) / factor).max(20.0).min(config.positions().into()) as u32;
@@ -291,8 +300,11 @@ mod tests {
             for (classes, features) in [(101, 2048), (2, 10), (1000, 50), (1, 1), (1, 100_000)] {
                 let config = TaskConfig::new(profile, classes, features, 8);
                 let task = TaskParams::new(TaskId::from_bytes([0; 16]), config).unwrap();
-                let small = TaskParams::new(TaskId::from_bytes([0; 16]), scaled_down(&task)).unwrap();
-                assert!(max_ciphertexts(&small) <= 2 * CALIBRATION, "{classes} x {features}");
+                for count in CALIBRATION {
+                    let small =
+                        TaskParams::new(TaskId::from_bytes([0; 16]), scaled_down(&task, count)).unwrap();
+                    assert!(max_ciphertexts(&small) <= 2 * count, "{classes} x {features}");
+                }
             }
         }
     }

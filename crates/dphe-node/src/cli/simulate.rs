@@ -16,7 +16,6 @@ use dphe_learn::metrics::{attribute_accuracy, mean_per_class_accuracy};
 use dphe_learn::update::{LocalTrainer, Message};
 use dphe_learn::{Dataset, Seed, Threads, Weights};
 use indicatif::{ProgressBar, ProgressStyle};
-use rand_core::Rng as _;
 
 use self::output::{Baselines, Outcome};
 use super::bench::Format;
@@ -170,7 +169,8 @@ impl Simulate {
     /// The task for this model, and the message that fits it.
     fn task(&self, weights: &Weights, weighting: Weighting) -> Result<(TaskParams, Message), CliError> {
         let profile = self.learner.profile();
-        let most = u32::try_from(self.users.next_power_of_two()).unwrap_or(u32::MAX);
+        // a task for fewer than three cannot be; that there are too few users is said later, by whoever needs them
+        let most = u32::try_from(self.users.next_power_of_two().max(4)).unwrap_or(u32::MAX);
         let propose = |message| -> Result<TaskConfig, CliError> {
             let mut config = propose(profile, message, weights, most, weighting)?;
             config.key_bits = self.bits;
@@ -180,9 +180,9 @@ impl Simulate {
             }
             Ok(config)
         };
-        let mut rng = os_rng()?;
-        let mut id = [0; 16];
-        rng.fill_bytes(&mut id);
+        // the public order of features follows from the task's name, and everything here from the seed
+        let mut id = *b"simulate\0\0\0\0\0\0\0\0";
+        id[8..].copy_from_slice(&self.seed.to_be_bytes());
         let check = |config| match profile {
             // the paper's key is for reproduction, and only with the paper's scheme
             Profile::Paper => dphe::hazmat::task_params(TaskId::from_bytes(id), config),

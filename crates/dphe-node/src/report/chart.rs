@@ -154,10 +154,8 @@ impl Chart<'_> {
         let (width, height) = SIZE;
         let head = format!("<svg width=\"{width}\" height=\"{height}\"");
         let title = super::page::escaped(self.title);
-        svg.replacen(&head, &format!("<svg role=\"img\" aria-label=\"{title}\""), 1).replace(
-            "font-family=\"sans-serif\"",
-            "font-family=\"system-ui, sans-serif\"",
-        )
+        svg.replacen(&head, &format!("<svg role=\"img\" aria-label=\"{title}\""), 1)
+            .replace("font-family=\"sans-serif\"", "font-family=\"system-ui, sans-serif\"")
     }
 }
 
@@ -169,10 +167,13 @@ mod tests {
     fn a_plot_has_its_lines_and_no_colours_of_its_own() {
         let series = [Series::new("encrypted", vec![0.5, 0.7, 0.8]), Series::new("all data", vec![0.9])];
         let svg =
-            Chart { title: "accuracy & <more>", unit: Unit::Percent, series: &series, from_zero: false }.svg();
+            Chart { title: "accuracy & <more>", unit: Unit::Percent, series: &series, from_zero: false }
+                .svg();
         let svg = svg.unwrap();
         assert!(svg.starts_with("<svg role=\"img\" aria-label=\"accuracy &amp; &lt;more&gt;\""), "{svg}");
-        assert!(svg.contains("var(--line-1)") && svg.contains("var(--line-2)") && svg.contains("currentColor"));
+        assert!(
+            svg.contains("var(--line-1)") && svg.contains("var(--line-2)") && svg.contains("currentColor")
+        );
         assert!(svg.contains("encrypted") && svg.contains("all data"));
         assert!(!svg.contains("\"#0"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 3);

@@ -42,10 +42,6 @@ impl Page {
         self.element("p", text)
     }
 
-    pub(crate) fn code(&mut self, text: &str) -> &mut Self {
-        self.element("pre", text)
-    }
-
     /// A table; the first column is text, the others are numbers.
     pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
         self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
@@ -57,6 +53,33 @@ impl Page {
             self.body.push_str("</tr>\n");
         }
         self.body.push_str("</tbody></table></div>\n");
+        self
+    }
+
+    /// A square of counts as a picture: the darker, the more of its row. Names and numbers show where one points.
+    pub(crate) fn matrix(&mut self, names: &[&str], rows: &[Vec<u64>]) -> &mut Self {
+        let count = names.len();
+        let _ = write!(
+            self.body,
+            "<figure><svg role=\"img\" aria-label=\"confusion matrix\" viewBox=\"0 0 {count} {count}\" \
+             style=\"max-width: 40rem\" shape-rendering=\"crispEdges\">"
+        );
+        for (truth, row) in rows.iter().enumerate() {
+            let all = row.iter().sum::<u64>().max(1) as f64;
+            for (said, &times) in row.iter().enumerate().filter(|&(_, &times)| times > 0) {
+                let colour = if said == truth { "var(--line-1)" } else { "var(--line-2)" };
+                let title = escaped(&format!("{}: {times} said to be {}", names[truth], names[said]));
+                let _ = write!(
+                    self.body,
+                    "<rect x=\"{said}\" y=\"{truth}\" width=\"1\" height=\"1\" fill=\"{colour}\" \
+                     fill-opacity=\"{:.2}\"><title>{title}</title></rect>",
+                    0.1 + 0.9 * times as f64 / all
+                );
+            }
+        }
+        self.body.push_str(
+            "</svg><figcaption>Rows: what was there; columns: what was said; the diagonal is right</figcaption></figure>\n",
+        );
         self
     }
 
@@ -116,9 +139,12 @@ mod tests {
     #[test]
     fn text_stays_text() {
         let mut page = Page::new("a <script>alert('1')</script>");
-        page.heading("h & h").paragraph("1 < 2").table(&["<i>"], &[vec!["\"q\"".into()]]).code("</pre>");
+        page.heading("h & h")
+            .paragraph("1 < 2")
+            .table(&["<i>"], &[vec!["\"q\"".into()]])
+            .matrix(&["<b>"], &[vec![3]]);
         let html = page.html();
-        assert!(!html.contains("<script") && !html.contains("<i>") && !html.contains("</pre></pre>"));
+        assert!(!html.contains("<script") && !html.contains("<i>") && !html.contains("<b>"));
         assert!(html.contains("<h2>h &amp; h</h2>") && html.contains("<td>&quot;q&quot;</td>"), "{html}");
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Simulate;
 use crate::cli::CliError;
 use crate::cli::bench::Format;
+use crate::cli::table::{percent, print_rows};
 use crate::files;
 use crate::report::{Chart, Page, Series, Unit};
 use crate::samples::Samples;
@@ -223,26 +224,3 @@ const ROUND_HEAD: [&str; 11] = [
     "add",
     "open",
 ];
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| Unit::Percent.write(share))
-}
-
-/// Columns as wide as they must be, numbers to the right.
-fn print_rows(head: &[&str], rows: &[Vec<String>]) {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells.zip(&widths).enumerate();
-        let cells = cells.map(|(i, (cell, &width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    };
-    line(&mut head.iter().copied());
-    rows.iter().for_each(|row| line(&mut row.iter().map(String::as_str)));
-}

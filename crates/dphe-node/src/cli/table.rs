@@ -1,0 +1,27 @@
+//! Tables in a terminal.
+
+use crate::report::Unit;
+
+/// Columns as wide as they must be: the first to the left, numbers to the right.
+pub(crate) fn print_rows(head: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).enumerate();
+        let cells = cells.map(|(i, (cell, &width))| match i {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(&mut head.iter().copied());
+    rows.iter().for_each(|row| line(&mut row.iter().map(String::as_str)));
+}
+
+/// A share, or that there is none.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| Unit::Percent.write(share))
+}
