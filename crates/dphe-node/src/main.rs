@@ -1,6 +1,7 @@
 //! The program `dphe`: parse, run, map an error to two lines and an exit code.
 
 mod cli;
+mod digits;
 mod files;
 mod key_file;
 mod model;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use dphe_features::{FeatureSource, FeatureTable, ReadOptions, TableLabels, read_table};
 use dphe_learn::{Dataset, Features, Labels};
 
+use crate::digits;
 use crate::model::LabelKind;
 
 /// Labelled samples with the names that belong to them.
@@ -43,6 +44,13 @@ impl Samples {
     pub(crate) fn read(path: &Path, options: &ReadOptions) -> Result<Self, SamplesError> {
         let table = read_table(path, options)?;
         Self::of(&table, path)
+    }
+
+    /// Those that come with the program.
+    pub(crate) fn digits() -> Result<Self, SamplesError> {
+        let data = digits::digits()
+            .map_err(|source| SamplesError::Learn { path: PathBuf::from("the digits"), source })?;
+        Ok(Self { data, classes: digits::names(), kind: LabelKind::Classes, source: None })
     }
 
     fn of(table: &FeatureTable, path: &Path) -> Result<Self, SamplesError> {

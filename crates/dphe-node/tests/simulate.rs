@@ -95,6 +95,14 @@ fn encrypted_rounds_are_as_good_as_plain_ones_and_leave_a_report_and_a_model() {
 }
 
 #[test]
+fn without_a_file_there_are_the_digits() {
+    let folder = folder();
+    let run = json(folder.path(), &["simulate", "--plain", "--rounds=5", "--format=json"]);
+    assert_eq!((run["samples"].as_u64(), run["features"].as_u64()), (Some(1797), Some(64)));
+    assert!(run["accuracy"].as_f64().unwrap() > 0.9, "{run}");
+}
+
+#[test]
 fn every_message_and_split_runs() {
     let folder = folder();
     for message in ["rotate", "d-block", "d-topk", "d-l1", "w-topk", "w-l1", "all"] {

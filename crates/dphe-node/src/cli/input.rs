@@ -10,9 +10,10 @@ use crate::samples::{Samples, SamplesError};
 /// A file of features and how to read it
 #[derive(Args, Debug)]
 pub(crate) struct Input {
-    /// Features with labels: .npz, .npy, .csv, .svmlight, .parquet, or a folder with features.npy and labels.npy
+    /// Features with labels: .npz, .npy, .csv, .svmlight, .parquet, or a folder with features.npy and labels.npy; the
+    /// handwritten digits that come with the program, if not given
     #[arg(value_name = "FEATURES")]
-    pub(crate) path: PathBuf,
+    path: Option<PathBuf>,
     /// Labels of a .npy file, if not labels.npy beside it
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
@@ -28,7 +29,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub(crate) fn options(&self) -> ReadOptions {
+    fn options(&self) -> ReadOptions {
         ReadOptions {
             labels: self.labels.clone(),
             classes: self.classes.clone(),
@@ -38,7 +39,15 @@ impl Input {
         }
     }
 
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| PathBuf::from("the digits"))
+    }
+
     pub(crate) fn samples(&self) -> Result<Samples, SamplesError> {
-        Samples::read(&self.path, &self.options())
+        match &self.path {
+            Some(path) => Samples::read(path, &self.options()),
+            None => Samples::digits(),
+        }
     }
 }
