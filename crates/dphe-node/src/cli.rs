@@ -1,6 +1,8 @@
 //! The command line. One file for each command; this one names them and says how they fail.
 
 mod bench;
+mod data;
+mod extract;
 mod key;
 mod measure;
 
@@ -22,6 +24,11 @@ enum Command {
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Turn photos into features with an ONNX network
+    Extract(extract::Extract),
+    /// Look at feature files, and split them
+    #[command(subcommand)]
+    Data(data::DataCommand),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -32,6 +39,8 @@ impl Cli {
         check_backend_variable()?;
         match self.command {
             Command::Key(command) => command.run(),
+            Command::Extract(command) => command.run(),
+            Command::Data(command) => command.run(),
             Command::Bench(command) => command.run(),
         }
     }
@@ -54,6 +63,12 @@ pub(crate) enum CliError {
     Paillier(#[from] dphe_paillier::Error),
     #[error("{0}")]
     Protocol(#[from] dphe::Error),
+    #[error("{0}")]
+    Features(#[from] dphe_features::Error),
+    #[error("{0}")]
+    Learn(#[from] dphe_learn::Error),
+    #[error("{what}")]
+    Data { what: String, hint: String },
     #[error("{0}")]
     KeyBits(dphe_paillier::Error),
     #[error("{0}")]
@@ -80,6 +95,8 @@ impl CliError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::KeyFile(error) => error.hint(),
+            Self::Features(error) => error.hint(),
+            Self::Data { hint, .. } => Some(hint.clone()),
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {
@@ -88,6 +105,7 @@ impl CliError {
             }
             Self::Slots { .. } => Some("wider slots with --slot-bits, or fewer --terms".into()),
             Self::KeyBits(_) => Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into()),
+            Self::Learn(_) => None,
             Self::Paillier(_) | Self::Protocol(_) | Self::Randomness(_) | Self::Report(_) => None,
         }
     }
