@@ -3,7 +3,7 @@
     prepare MODEL PHOTOS FOLDER   lossless copies of some photos, and odd ones, into FOLDER
     inputs NPZ FOLDER             does NPZ hold what the transform gives for the pictures in FOLDER?
     features NPZ FOLDER MODEL     compares features; prints the largest relative error and the smallest cosine
-    speed MODEL PHOTOS            prints seconds for all photos, end to end
+    speed MODEL PHOTOS            prints seconds of processor time for all photos, end to end
 
 torchvision itself is used where it is installed; otherwise its definition, on Pillow.
 """
@@ -98,10 +98,10 @@ def speed(model, photos):
     network = session(model)
     found = sorted(pathlib.Path(photos).glob("*/*.jpg"))
     features(network, load(found[0]))
-    start = time.perf_counter()
+    start = time.process_time()
     for path in found:
         features(network, load(path))
-    print(time.perf_counter() - start)
+    print(time.process_time() - start)
 
 
 {"prepare": prepare, "inputs": inputs, "features": compare, "speed": speed}[sys.argv[1]](*sys.argv[2:])
