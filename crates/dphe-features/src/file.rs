@@ -9,14 +9,18 @@ mod npz;
 mod parquet;
 mod svmlight;
 
-pub(crate) use atomic::replace;
+#[cfg(feature = "extract")]
+pub(crate) use label::Names;
 pub use npz::write_npz;
+#[cfg(feature = "extract")]
+pub(crate) use npz::{NpzParts, write_npz_rows};
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, FeatureTable};
+use atomic::replace;
 use npy::Npy;
 
 /// Values read at most: 4 GiB of features.

@@ -1,7 +1,9 @@
 //! The command line. One file for each command; this one names them and says how they fail.
 
 mod bench;
+mod data;
 mod evaluate;
+mod extract;
 mod input;
 mod key;
 mod learner;
@@ -37,6 +39,11 @@ enum Command {
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Turn photos into features with an ONNX network
+    Extract(extract::Extract),
+    /// Look at feature files, and split them
+    #[command(subcommand)]
+    Data(data::DataCommand),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -50,6 +57,8 @@ impl Cli {
             Command::Plan(command) => command.run(),
             Command::Evaluate(command) => command.run(),
             Command::Key(command) => command.run(),
+            Command::Extract(command) => command.run(),
+            Command::Data(command) => command.run(),
             Command::Bench(command) => command.run(),
         }
     }
@@ -74,6 +83,10 @@ pub(crate) enum CliError {
     Protocol(#[from] dphe::Error),
     #[error("{0}")]
     Learn(#[from] dphe_learn::Error),
+    #[error("{0}")]
+    Features(#[from] dphe_features::Error),
+    #[error("{what}")]
+    Data { what: String, hint: String },
     #[error("{0}")]
     Federate(#[from] dphe_federate::Error),
     #[error("{0}")]
@@ -112,6 +125,8 @@ impl CliError {
             Self::Model(error) => error.hint(),
             Self::Federate(error) => error.advice().map(Into::into),
             Self::Output { .. } => Some("a folder that you may write to, with room left".into()),
+            Self::Features(error) => error.hint(),
+            Self::Data { hint, .. } => Some(hint.clone()),
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {

@@ -82,13 +82,13 @@ pub(super) fn from_names(
 
 /// Names of samples, each kept once.
 #[derive(Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     numbers: HashMap<String, usize>,
     samples: Vec<usize>,
 }
 
 impl Names {
-    pub(super) fn push(&mut self, name: &str) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, name: &str) -> Result<(), Error> {
         if name.is_empty() {
             return Err(Error::table(
                 format!("sample {} has no label", self.samples.len()),
@@ -108,7 +108,7 @@ impl Names {
         Ok(())
     }
 
-    pub(super) fn labels(self, classes: Option<Vec<String>>) -> Result<(TableLabels, Vec<String>), Error> {
+    pub(crate) fn labels(self, classes: Option<Vec<String>>) -> Result<(TableLabels, Vec<String>), Error> {
         let mut names = vec![String::new(); self.numbers.len()];
         for (name, number) in self.numbers {
             names[number] = name;

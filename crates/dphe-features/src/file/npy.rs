@@ -206,11 +206,11 @@ pub(super) fn write(
     out: &mut impl Write,
     kind: &str,
     shape: &[usize],
-    elements: impl Iterator<Item = impl AsRef<[u8]>>,
+    elements: impl Iterator<Item = io::Result<impl AsRef<[u8]>>>,
 ) -> io::Result<()> {
     header::write(out, kind, shape)?;
     for element in elements {
-        out.write_all(element.as_ref())?;
+        out.write_all(element?.as_ref())?;
     }
     Ok(())
 }
@@ -223,7 +223,7 @@ pub(super) fn write_texts(out: &mut impl Write, shape: &[usize], texts: &[&str])
         item.resize(longest * 4, 0);
         item
     };
-    write(out, &format!("<U{longest}"), shape, texts.iter().map(|text| item(text)))
+    write(out, &format!("<U{longest}"), shape, texts.iter().map(|text| Ok(item(text))))
 }
 
 #[cfg(test)]

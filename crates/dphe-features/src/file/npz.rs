@@ -109,23 +109,55 @@ fn bad(what: String) -> Error {
 /// # Errors
 /// If the file cannot be written; an older one of that name is then still there.
 pub fn write_npz(path: &Path, table: &FeatureTable) -> Result<(), Error> {
-    super::replace(path, |out| write(out, table))
+    let parts = NpzParts {
+        samples: table.samples(),
+        width: table.width(),
+        labels: table.labels().map(|labels| (labels, table.classes())),
+        files: table.files(),
+        source: table.source(),
+    };
+    let row = |row: &[f32]| Ok(row.iter().flat_map(|value| value.to_le_bytes()).collect());
+    write_npz_rows(path, &parts, table.rows().map(row))
 }
 
-fn write(out: &mut BufWriter<File>, table: &FeatureTable) -> io::Result<()> {
+/// A table but for its features.
+pub(crate) struct NpzParts<'a> {
+    pub(crate) samples: usize,
+    pub(crate) width: usize,
+    pub(crate) labels: Option<(&'a TableLabels, &'a [String])>,
+    pub(crate) files: &'a [String],
+    pub(crate) source: Option<&'a FeatureSource>,
+}
+
+/// Like [`write_npz`], with features that come row by row, as little-endian bytes.
+pub(crate) fn write_npz_rows(
+    path: &Path,
+    parts: &NpzParts<'_>,
+    rows: impl Iterator<Item = io::Result<Vec<u8>>>,
+) -> Result<(), Error> {
+    super::replace(path, |out| write(out, parts, rows))
+}
+
+fn write(
+    out: &mut BufWriter<File>,
+    parts: &NpzParts<'_>,
+    rows: impl Iterator<Item = io::Result<Vec<u8>>>,
+) -> io::Result<()> {
     let mut zip = ZipWriter::new(out);
-    let (samples, width) = (table.samples(), table.width());
+    let &NpzParts { samples, width, .. } = parts;
     entry(&mut zip, "features", (samples * width * 4) as u64, |out| {
-        npy::write(out, "<f4", &[samples, width], table.values().iter().map(|value| value.to_le_bytes()))
+        npy::write(out, "<f4", &[samples, width], rows)
     })?;
-    match table.labels() {
-        Some(TableLabels::Classes(labels)) => entry(&mut zip, "labels", (samples * 8) as u64, |out| {
-            npy::write(out, "<i8", &[samples], labels.iter().map(|&label| (label as u64).to_le_bytes()))
+    match parts.labels {
+        Some((TableLabels::Classes(labels), _)) => entry(&mut zip, "labels", (samples * 8) as u64, |out| {
+            npy::write(out, "<i8", &[samples], labels.iter().map(|&label| Ok((label as u64).to_le_bytes())))
         })?,
-        Some(TableLabels::Attributes(labels)) => entry(&mut zip, "labels", labels.len() as u64, |out| {
-            let shape = [samples, table.classes().len()];
-            npy::write(out, "|b1", &shape, labels.iter().map(|&label| [u8::from(label)]))
-        })?,
+        Some((TableLabels::Attributes(labels), classes)) => {
+            entry(&mut zip, "labels", labels.len() as u64, |out| {
+                let shape = [samples, classes.len()];
+                npy::write(out, "|b1", &shape, labels.iter().map(|&label| Ok([u8::from(label)])))
+            })?;
+        }
         None => (),
     }
     let mut names = |name: &str, names: &[String]| {
@@ -133,13 +165,13 @@ fn write(out: &mut BufWriter<File>, table: &FeatureTable) -> io::Result<()> {
         let bytes = names.iter().map(|name| name.len()).max().unwrap_or(0) * names.len() * 4;
         entry(&mut zip, name, bytes as u64, |out| npy::write_texts(out, &[names.len()], &names))
     };
-    if table.labels().is_some() {
-        names("classes", table.classes())?;
+    if let Some((_, classes)) = parts.labels {
+        names("classes", classes)?;
     }
-    if !table.files().is_empty() {
-        names("files", table.files())?;
+    if !parts.files.is_empty() {
+        names("files", parts.files)?;
     }
-    if let Some(source) = table.source() {
+    if let Some(source) = parts.source {
         for (name, text) in [("model_digest", &source.model_digest), ("preprocessing", &source.preprocessing)]
         {
             entry(&mut zip, name, (text.len() * 4) as u64, |out| npy::write_texts(out, &[], &[text]))?;

@@ -1,0 +1,302 @@
+//! Photos to features: all cores, nothing twice, and a file that appears whole.
+
+mod corpus;
+mod journal;
+mod video;
+
+pub use corpus::Corpus;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use sha2::{Digest, Sha256};
+
+use crate::file::{NpzParts, write_npz_rows};
+use crate::{Error, FeatureModel, FeatureSource, Preprocessing, TableLabels, picture};
+use journal::{Journal, PhotoDigest};
+
+/// No photo is larger.
+const MOST_BYTES: u64 = 1 << 28;
+
+/// How photos become features.
+pub struct Extraction<'a> {
+    /// The network.
+    pub model: &'a FeatureModel,
+    /// How photos are prepared for it.
+    pub preprocessing: &'a Preprocessing,
+    /// Where features are kept, so that no photo is extracted twice.
+    pub cache: PathBuf,
+    /// How many photos are worked on at once.
+    pub threads: NonZeroUsize,
+    /// Whether a photo that cannot be read is an error instead of being left out.
+    pub strict: bool,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Photos that are done, whatever came of it.
+    pub done: usize,
+    /// Photos in all.
+    pub total: usize,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Extracted {
+    /// Photos in the output.
+    pub samples: usize,
+    /// Photos that went through the network in this run.
+    pub computed: usize,
+    /// Photos whose features were there already.
+    pub reused: usize,
+    /// Photos that could not be read, and why, in the order of the corpus.
+    pub broken: Vec<(String, String)>,
+}
+
+impl Extraction<'_> {
+    /// Extracts all photos and writes the output. Interrupted and started again, it goes on where it was, and the
+    /// output is the same.
+    ///
+    /// # Errors
+    /// A cache or an output that cannot be written, no photo that can be read, or any that cannot if it is strict.
+    pub fn run(
+        &self,
+        corpus: &Corpus,
+        output: &Path,
+        progress: impl Fn(Progress) + Sync,
+    ) -> Result<Extracted, Error> {
+        self.preprocessing.check()?;
+        let source =
+            FeatureSource { model_digest: self.model.digest().into(), preprocessing: self.description()? };
+        let key = format!("1\n{}\n{}", source.model_digest, source.preprocessing);
+        let journal = Journal::open(&self.cache, &key, self.model.width())?;
+        let work = Work::new(self, corpus, journal);
+        thread::scope(|scope| {
+            for _ in 0..self.threads.get() {
+                scope.spawn(|| work.run(&progress));
+            }
+        });
+        work.finish(output, source)
+    }
+
+    /// All that decides a feature, but the network.
+    fn description(&self) -> Result<String, Error> {
+        let mut description = serde_json::to_value(self.preprocessing)
+            .map_err(|error| Error::table(error.to_string(), "finite numbers"))?;
+        description["output"] = self.model.output().into();
+        Ok(description.to_string())
+    }
+}
+
+/// What threads share.
+struct Work<'a> {
+    extraction: &'a Extraction<'a>,
+    corpus: &'a Corpus,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    stop: AtomicBool,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    journal: Journal,
+    /// Photos somebody is working on or has done: the same picture under two names is one.
+    taken: HashSet<PhotoDigest>,
+    outcomes: Vec<Option<Result<PhotoDigest, String>>>,
+    computed: usize,
+    failure: Option<Error>,
+}
+
+impl<'a> Work<'a> {
+    fn new(extraction: &'a Extraction<'a>, corpus: &'a Corpus, journal: Journal) -> Self {
+        let shared = Shared {
+            journal,
+            taken: HashSet::new(),
+            outcomes: vec![None; corpus.len()],
+            computed: 0,
+            failure: None,
+        };
+        Self {
+            extraction,
+            corpus,
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            shared: Mutex::new(shared),
+        }
+    }
+
+    fn run(&self, progress: &(impl Fn(Progress) + Sync)) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = self.corpus.files.get(number) else { return };
+            let outcome = self.photo(&self.corpus.root.join(file));
+            match outcome {
+                Ok(outcome) => self.locked(|shared| shared.outcomes[number] = Some(outcome)),
+                Err(failure) => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    self.locked(|shared| {
+                        shared.failure.get_or_insert(failure);
+                    });
+                }
+            }
+            let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(Progress { done, total: self.corpus.len() });
+        }
+    }
+
+    fn locked<T>(&self, change: impl FnOnce(&mut Shared) -> T) -> T {
+        change(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One photo: a broken one is an outcome, a broken disk or network ends everything.
+    fn photo(&self, path: &Path) -> Result<Result<PhotoDigest, String>, Error> {
+        let (digest, bytes) = match read(path) {
+            Ok(read) => read,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let known = self.locked(|shared| shared.journal.contains(&digest) || !shared.taken.insert(digest));
+        if known {
+            return Ok(Ok(digest));
+        }
+        let features = match bytes {
+            Some(bytes) => match picture::decode(&bytes) {
+                Ok(picture) => {
+                    drop(bytes);
+                    self.extraction.model.run(&self.extraction.preprocessing.apply(&picture))?
+                }
+                Err(wrong) => return Ok(Err(wrong)),
+            },
+            None => match self.video(path)? {
+                Ok(features) => features,
+                Err(wrong) => return Ok(Err(wrong)),
+            },
+        };
+        self.locked(|shared| {
+            shared.computed += 1;
+            shared.journal.append(digest, &features)
+        })?;
+        Ok(Ok(digest))
+    }
+
+    /// The mean of the features of sampled frames.
+    fn video(&self, path: &Path) -> Result<Result<Vec<f32>, String>, Error> {
+        let mut sums = vec![0.0f64; self.extraction.model.width()];
+        let mut failure = None;
+        let count = video::frames(path, |frame| {
+            let picture = picture::decode(frame)?;
+            let features = self.extraction.model.run(&self.extraction.preprocessing.apply(&picture));
+            let features = features.map_err(|error| {
+                let text = error.to_string();
+                failure = Some(error);
+                text
+            })?;
+            sums.iter_mut().zip(features).for_each(|(sum, value)| *sum += f64::from(value));
+            Ok(())
+        });
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(count.map(|count| sums.iter().map(|sum| (sum / count as f64) as f32).collect())),
+        }
+    }
+
+    fn finish(self, output: &Path, source: FeatureSource) -> Result<Extracted, Error> {
+        let shared = self.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = shared.failure {
+            return Err(failure);
+        }
+        let (mut kept, mut digests, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+        let mut journal = shared.journal;
+        for (number, outcome) in shared.outcomes.into_iter().enumerate() {
+            let file = &self.corpus.files[number];
+            match outcome {
+                // two names of one broken picture: only the first was looked into
+                Some(Ok(digest)) if !journal.contains(&digest) => {
+                    broken.push((file.clone(), "the same as another photo that cannot be read".into()));
+                }
+                Some(Ok(digest)) => {
+                    kept.push(number);
+                    digests.push(digest);
+                }
+                Some(Err(wrong)) => broken.push((file.clone(), wrong)),
+                None => broken.push((file.clone(), "it was not looked at".into())),
+            }
+        }
+        if let Some((file, wrong)) = broken.first()
+            && (self.extraction.strict || kept.is_empty())
+        {
+            return Err(Error::File {
+                path: self.corpus.root.join(file),
+                what: format!("{wrong}; {} of {} photos cannot be read", broken.len(), self.corpus.len()),
+                hint: "repair or remove them, or do without --strict to leave them out".into(),
+            });
+        }
+
+        let labels = self.corpus.labels.as_ref().map(|(labels, classes)| {
+            let labels = match labels {
+                TableLabels::Classes(labels) => {
+                    TableLabels::Classes(kept.iter().map(|&number| labels[number]).collect())
+                }
+                TableLabels::Attributes(labels) => TableLabels::Attributes(
+                    kept.iter()
+                        .flat_map(|&n| &labels[n * classes.len()..][..classes.len()])
+                        .copied()
+                        .collect(),
+                ),
+            };
+            (labels, &classes[..])
+        });
+        let files: Vec<String> = kept.iter().map(|&number| self.corpus.files[number].clone()).collect();
+        let parts = NpzParts {
+            samples: kept.len(),
+            width: self.extraction.model.width(),
+            labels: labels.as_ref().map(|(labels, classes)| (labels, *classes)),
+            files: &files,
+            source: Some(&source),
+        };
+        // row by row from the cache: memory does not grow with the number of photos
+        write_npz_rows(output, &parts, digests.iter().map(|digest| journal.features(digest)))?;
+        Ok(Extracted {
+            samples: kept.len(),
+            computed: shared.computed,
+            reused: kept.len().saturating_sub(shared.computed),
+            broken,
+        })
+    }
+}
+
+/// The digest of a file, and its bytes unless it is a video.
+fn read(path: &Path) -> Result<(PhotoDigest, Option<Vec<u8>>), String> {
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    if corpus::is_video(path) {
+        let mut hasher = Sha256::new();
+        io::copy(&mut file, &mut HashWriter(&mut hasher)).map_err(|error| error.to_string())?;
+        return Ok((hasher.finalize().into(), None));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(format!("larger than {} MiB", MOST_BYTES >> 20));
+    }
+    Ok((Sha256::digest(&bytes).into(), Some(bytes)))
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

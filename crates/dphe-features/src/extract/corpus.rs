@@ -1,0 +1,189 @@
+//! Which photos there are, and their labels: a folder a class, a flat folder, or a CSV file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use csv::ReaderBuilder;
+
+use crate::file::Names;
+use crate::{Error, TableLabels};
+
+const PHOTOS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
+const VIDEOS: [&str; 8] = ["mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg"];
+/// Folders in folders in folders: beyond this somebody made a mistake.
+const DEEPEST: usize = 32;
+
+/// Photos and videos to extract, in the order of the output.
+pub struct Corpus {
+    pub(super) root: PathBuf,
+    /// Relative to the root.
+    pub(super) files: Vec<String>,
+    pub(super) labels: Option<(TableLabels, Vec<String>)>,
+}
+
+impl Corpus {
+    /// Looks for photos. In a folder, each folder inside is a class; without any, photos have no labels. A CSV file
+    /// names a path (relative to itself) in its first column, then a label, or several attributes of 0 and 1.
+    ///
+    /// # Errors
+    /// A folder without photos, a CSV file that is not as above, or names that are no Unicode.
+    pub fn find(path: &Path) -> Result<Self, Error> {
+        let found = if path.is_dir() { Self::folder(path) } else { Self::csv(path) };
+        let found = found.map_err(|error| error.in_file(path))?;
+        if found.files.is_empty() {
+            return Err(Error::File {
+                path: path.into(),
+                what: "there are no photos".into(),
+                hint: format!(
+                    "a folder a class, a folder of photos, or a CSV file; photos end in {}",
+                    PHOTOS.join(", ")
+                ),
+            });
+        }
+        Ok(found)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Never true: there is at least one.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    fn folder(root: &Path) -> Result<Self, Error> {
+        let mut flat = Vec::new();
+        let mut files = Vec::new();
+        let (mut labels, mut classes) = (Vec::new(), Vec::new());
+        for (name, path) in entries(root)? {
+            if !path.is_dir() {
+                if is_media(&path) {
+                    flat.push(name);
+                }
+                continue;
+            }
+            let mut inside = Vec::new();
+            walk(&path, &name, 0, &mut inside)?;
+            if !inside.is_empty() {
+                labels.extend(vec![classes.len(); inside.len()]);
+                classes.push(name);
+                files.extend(inside);
+            }
+        }
+        match (flat.is_empty(), classes.is_empty()) {
+            (_, true) => Ok(Self { root: root.into(), files: flat, labels: None }),
+            (true, false) => {
+                Ok(Self { root: root.into(), files, labels: Some((TableLabels::Classes(labels), classes)) })
+            }
+            (false, false) => Err(Error::table(
+                format!(
+                    "photos ({}, ...) lie beside the folders of the classes ({}, ...)",
+                    flat[0], classes[0]
+                ),
+                "move them into the folder of their class",
+            )),
+        }
+    }
+
+    fn csv(path: &Path) -> Result<Self, Error> {
+        let bad = |what: String| Error::table(what, "lines of path,label or path,attribute,attribute,...");
+        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+        let delimiter = match ending.as_ref().and_then(|ending| ending.to_str()) {
+            Some("csv") => b',',
+            Some("tsv") => b'\t',
+            _ => return Err(bad("neither a folder nor a CSV file".into())),
+        };
+        let file = fs::File::open(path).map_err(Error::read(path))?;
+        let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(false).from_reader(file);
+        let mut records = reader.records().enumerate();
+        let (mut files, mut labels, mut attributes) = (Vec::new(), Names::default(), Vec::new());
+        let mut names: Option<Vec<String>> = None;
+        let mut columns = 0;
+        for (line, record) in &mut records {
+            let record = record.map_err(|error| bad(error.to_string()))?;
+            let mut cells = record.iter().map(str::trim);
+            let file = cells.next().unwrap_or_default();
+            // the first line names the columns if it names no photo
+            if line == 0 && !is_media(Path::new(file)) {
+                names = Some(cells.map(str::to_owned).collect());
+                continue;
+            }
+            columns = record.len() - 1;
+            if columns == 1 {
+                labels.push(&record[1])?;
+            } else {
+                for cell in cells {
+                    attributes.push(match cell {
+                        "1" => true,
+                        "0" | "-1" => false,
+                        _ => return Err(bad(format!("line {}: attribute {cell:?} is not 0 or 1", line + 1))),
+                    });
+                }
+            }
+            files.push(file.to_owned());
+        }
+        let labels = match columns {
+            0 => None,
+            1 => Some(labels.labels(None)?),
+            _ => {
+                let names = names.unwrap_or_else(|| (0..columns).map(|i| i.to_string()).collect());
+                Some((TableLabels::Attributes(attributes), names))
+            }
+        };
+        let root = path.parent().unwrap_or(Path::new("")).to_owned();
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = files.iter().find(|file| !seen.insert(file.as_str())) {
+            return Err(bad(format!("{twice:?} is there twice")));
+        }
+        Ok(Self { root, files, labels })
+    }
+}
+
+pub(super) fn is_video(path: &Path) -> bool {
+    has_ending(path, &VIDEOS)
+}
+
+fn is_media(path: &Path) -> bool {
+    has_ending(path, &PHOTOS) || is_video(path)
+}
+
+fn has_ending(path: &Path, endings: &[&str]) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    endings.iter().any(|known| ending.eq_ignore_ascii_case(known))
+}
+
+/// What is in a folder, in the order of names, without hidden files.
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::read(folder))? {
+        let entry = entry.map_err(Error::read(folder))?;
+        let name = entry
+            .file_name()
+            .into_string()
+            .map_err(|name| Error::table(format!("the name {name:?} is no Unicode"), "rename it"))?;
+        if !name.starts_with('.') {
+            found.push((name, entry.path()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// All photos in a folder and the folders inside; folders that are links are left alone, they could be loops.
+fn walk(folder: &Path, name: &str, depth: usize, files: &mut Vec<String>) -> Result<(), Error> {
+    if depth > DEEPEST {
+        return Err(Error::table(format!("{name}: folders are nested too deeply"), "a folder a class"));
+    }
+    for (inside, path) in entries(folder)? {
+        let name = format!("{name}/{inside}");
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, &name, depth + 1, files)?;
+        } else if path.is_file() && is_media(&path) {
+            files.push(name);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Videos: sampled frames, by ffmpeg if it is installed.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// One frame a second, as many as six minutes have: the recipe of YouTube-8M.
+const FRAMES: usize = 360;
+/// A frame is at most this large: 8K with four channels.
+const MOST_BYTES: u32 = 7680 * 4320 * 4 + 1024;
+
+/// Hands the sampled frames of a video, each a BMP file, to `each`. Says how many there were.
+pub(super) fn frames(
+    path: &Path,
+    mut each: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<usize, String> {
+    let mut child = Command::new("ffmpeg")
+        .args(["-nostdin", "-v", "error", "-i"])
+        .arg(path)
+        .args(["-vf", "fps=1", "-frames:v", &FRAMES.to_string(), "-f", "image2pipe", "-c:v", "bmp", "-"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "videos need ffmpeg, which is not installed".to_owned(),
+            _ => format!("ffmpeg could not be started: {error}"),
+        })?;
+    let mut out = child.stdout.take().ok_or("ffmpeg has no output")?;
+    let read = read_frames(&mut out, &mut each);
+    // closing the pipe ends ffmpeg if frames are still to come
+    drop(out);
+    let status = child.wait().map_err(|error| error.to_string())?;
+    match read? {
+        0 => Err(format!("ffmpeg found no frames in it ({status})")),
+        count if status.success() => Ok(count),
+        _ => Err(format!("ffmpeg failed ({status})")),
+    }
+}
+
+fn read_frames(
+    out: &mut impl Read,
+    each: &mut impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<usize, String> {
+    let mut count = 0;
+    let mut frame = Vec::new();
+    loop {
+        frame.clear();
+        // "BM", then the size of the whole file
+        out.take(6).read_to_end(&mut frame).map_err(|error| error.to_string())?;
+        let size = match frame[..] {
+            [] => return Ok(count),
+            [b'B', b'M', a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+            _ => return Err("ffmpeg sent what is no frame".into()),
+        };
+        if !(6..=MOST_BYTES).contains(&size) {
+            return Err(format!("a frame of {size} bytes is too large"));
+        }
+        out.take(u64::from(size) - 6).read_to_end(&mut frame).map_err(|error| error.to_string())?;
+        each(&frame)?;
+        count += 1;
+    }
+}

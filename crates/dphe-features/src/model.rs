@@ -1,0 +1,219 @@
+//! A network in ONNX, run by tract: one prepared picture in, its features out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tract_onnx::pb::{self, tensor_shape_proto::dimension::Value, type_proto};
+use tract_onnx::prelude::*;
+
+use crate::Error;
+use crate::contained::contained;
+
+/// A network that is ready to run, from several threads at once.
+pub struct FeatureModel {
+    path: PathBuf,
+    plan: Arc<TypedRunnableModel>,
+    digest: String,
+    output: String,
+    side: usize,
+    width: usize,
+}
+
+impl FeatureModel {
+    /// Loads a network for square pictures of `side` pixels. `output` is the name of the tensor to take as features;
+    /// without it, the last global average pool, or the network's output averaged over its spatial axes.
+    ///
+    /// # Errors
+    /// A file that is no ONNX network for such pictures, or needs what tract lacks.
+    pub fn load(path: &Path, side: usize, output: Option<&str>) -> Result<Self, Error> {
+        let bytes = fs::read(path).map_err(Error::read(path))?;
+        contained(|| Self::build(path, &bytes, side, output))
+            .unwrap_or_else(|panic| Err(Error::table(format!("the network is damaged: {panic}"), EXPORT)))
+            .map_err(|error| error.in_file(path))
+    }
+
+    fn build(path: &Path, bytes: &[u8], side: usize, output: Option<&str>) -> Result<Self, Error> {
+        let tract = onnx();
+        let proto = tract.proto_model_for_read(&mut &bytes[..]).ok();
+        let Some(graph) = proto.as_ref().and_then(|proto| proto.graph.as_ref()) else {
+            return Err(Error::table("not an ONNX network", EXPORT));
+        };
+        let mut missing: Vec<&str> = graph
+            .node
+            .iter()
+            .map(|node| node.op_type.as_str())
+            .filter(|name| !tract.op_register.0.contains_key(*name))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            return Err(Error::table(
+                format!("the network uses what is not supported: {}", missing.join(", ")),
+                "export it for plain inference, or another network",
+            ));
+        }
+        if graph.initializer.iter().any(|tensor| tensor.data_location.is_some_and(|place| place != 0)) {
+            return Err(Error::table(
+                "the weights are in another file, which its digest would not cover",
+                "onnx.save(onnx.load(path), path) puts all into one file",
+            ));
+        }
+        check_input(graph, side)?;
+        let output = output_name(graph, output)?;
+
+        let failed = |error: TractError| Error::table(format!("the network cannot run: {error:#}"), EXPORT);
+        let proto = proto.as_ref().ok_or_else(|| Error::table("not an ONNX network", EXPORT))?;
+        let parsed = tract.parse(proto, None).map_err(failed)?;
+        let Some(&outlet) = parsed.outlets_by_name.get(&output) else {
+            return Err(Error::table(format!("there is no tensor {output:?}"), EXPORT));
+        };
+        // one picture at a time: measured as fast as more, and features do not depend on their neighbours
+        let model = parsed
+            .model
+            .with_output_outlets(&[outlet])
+            .and_then(|model| model.with_input_fact(0, f32::fact([1, 3, side, side]).into()))
+            .and_then(|model| model.into_optimized())
+            .map_err(failed)?;
+        let shape =
+            model.output_fact(0).ok().and_then(|fact| fact.shape.as_concrete().map(<[usize]>::to_vec));
+        let width = match shape.as_deref() {
+            Some(&[1, width]) | Some(&[1, width, _, _]) if width > 0 => width,
+            _ => {
+                return Err(Error::table(
+                    format!(
+                        "{output:?} has the shape {shape:?}, which is not one vector of features a picture"
+                    ),
+                    "name another tensor with --tensor",
+                ));
+            }
+        };
+        let plan = model.into_runnable().map_err(failed)?;
+        let digest = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { path: path.into(), plan, digest, output, side, width })
+    }
+
+    /// How many features a picture has.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// SHA-256 of the model's file, in hexadecimal.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The tensor that is taken as features.
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// The features of one prepared picture: 3 planes of `side` x `side` values.
+    pub(crate) fn run(&self, picture: &[f32]) -> Result<Vec<f32>, Error> {
+        let failed = |what: String| Error::File { path: self.path.clone(), what, hint: EXPORT.into() };
+        let found = contained(|| {
+            let input = Tensor::from_shape(&[1, 3, self.side, self.side], picture)?;
+            let output = self.plan.run(tvec!(input.into()))?;
+            Ok(output[0].to_plain_array_view::<f32>()?.iter().copied().collect())
+        });
+        let found: TractResult<Vec<f32>> = found.map_err(failed)?;
+        let values = found.map_err(|error| failed(format!("{error:#}")))?;
+        // the mean over the spatial axes; one value a feature stays as it is
+        let pixels = values.len() / self.width;
+        if pixels <= 1 {
+            return Ok(values);
+        }
+        Ok(values.chunks_exact(pixels).map(|plane| plane.iter().sum::<f32>() / pixels as f32).collect())
+    }
+}
+
+const EXPORT: &str = "export the network to ONNX again: float32, NCHW, RGB pictures";
+
+/// The one input that is no weight must take a batch of RGB pictures of the right size.
+fn check_input(graph: &pb::GraphProto, side: usize) -> Result<(), Error> {
+    let is_weight = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
+    let inputs: Vec<_> = graph.input.iter().filter(|input| !is_weight(&input.name)).collect();
+    let [input] = inputs[..] else {
+        return Err(Error::table(
+            format!("the network has {} inputs, not one picture", inputs.len()),
+            EXPORT,
+        ));
+    };
+    let Some(type_proto::Value::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
+    else {
+        return Err(Error::table("the network's input is no picture", EXPORT));
+    };
+    let axes: Vec<Option<usize>> = tensor.shape.iter().flat_map(|shape| &shape.dim).map(size).collect();
+    let shown: Vec<String> = axes.iter().map(|a| a.map_or("?".into(), |a| a.to_string())).collect();
+    let wanted = |axis: Option<usize>, size: usize| axis.is_none_or(|axis| axis == size);
+    match axes[..] {
+        [batch, channels, height, width]
+            if wanted(batch, 1) && wanted(channels, 3) && wanted(height, side) && wanted(width, side) =>
+        {
+            Ok(())
+        }
+        [_, channels, Some(height), Some(width)] if wanted(channels, 3) && height == width => {
+            Err(Error::table(
+                format!("the network wants pictures of {height} pixels a side, and {side} are cropped"),
+                format!("--crop {height} --resize {}, and what else it was trained with", height * 8 / 7),
+            ))
+        }
+        _ => Err(Error::table(
+            format!("the network's input is [{}], not [batch, 3, {side}, {side}]", shown.join(", ")),
+            EXPORT,
+        )),
+    }
+}
+
+fn size(dimension: &pb::tensor_shape_proto::Dimension) -> Option<usize> {
+    match &dimension.value {
+        // exporters write 0 or -1 for "any"
+        Some(Value::DimValue(size)) => usize::try_from(*size).ok().filter(|&size| size > 0),
+        _ => None,
+    }
+}
+
+/// The tensor to take as features.
+fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Error> {
+    let outputs = || {
+        let names: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        names.join(", ")
+    };
+    if let Some(named) = named {
+        let exists = graph.node.iter().any(|node| node.output.iter().any(|output| output == named));
+        return if exists {
+            Ok(named.to_owned())
+        } else {
+            Err(Error::table(
+                format!("the network has no tensor {named:?}"),
+                format!("its outputs are: {}", outputs()),
+            ))
+        };
+    }
+    // earlier pools belong to blocks that weigh channels; the last one is what a classifier looks at
+    let pool =
+        graph.node.iter().rev().find(|node| node.op_type == "GlobalAveragePool" || is_spatial_mean(node));
+    if let Some(name) = pool.and_then(|node| node.output.first()) {
+        return Ok(name.clone());
+    }
+    match &graph.output[..] {
+        [output] if rank(output) == Some(4) => Ok(output.name.clone()),
+        _ => Err(Error::table(
+            "the network has no global average pool and no output with spatial axes to average",
+            format!("name the tensor with --tensor; its outputs are: {}", outputs()),
+        )),
+    }
+}
+
+fn is_spatial_mean(node: &pb::NodeProto) -> bool {
+    let axes = node.attribute.iter().find(|attribute| attribute.name == "axes");
+    node.op_type == "ReduceMean" && axes.is_some_and(|axes| matches!(axes.ints[..], [2, 3] | [-2, -1]))
+}
+
+fn rank(value: &pb::ValueInfoProto) -> Option<usize> {
+    let Some(type_proto::Value::TensorType(tensor)) = value.r#type.as_ref()?.value.as_ref() else {
+        return None;
+    };
+    Some(tensor.shape.as_ref()?.dim.len())
+}

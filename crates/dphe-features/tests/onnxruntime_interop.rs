@@ -1,0 +1,130 @@
+//! The same features as Pillow, torchvision's transform and onnxruntime give, and about as fast.
+//!
+//! Needs the network and the photos of `DPHE_DATA` and the Python of `DPHE_TEST_PYTHON`; says so where they are absent.
+#![cfg(feature = "extract")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "support/onnx.rs"]
+mod onnx;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dphe_features::{Corpus, Extraction, FeatureModel, Preprocessing};
+
+/// The folder of `photos` and `models`.
+fn data() -> Option<PathBuf> {
+    let folders = match std::env::var_os("DPHE_DATA") {
+        Some(data) => vec![PathBuf::from(data)],
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|up| up.join("shared/data")).collect(),
+    };
+    let found = folders.into_iter().find(|folder| folder.join(MODEL).is_file());
+    if found.is_none() {
+        println!("SKIPPED: no sample photos; set DPHE_DATA to the folder that holds {MODEL} and photos/");
+    }
+    found
+}
+
+const MODEL: &str = "models/mobilenetv2_pool1280.onnx";
+
+fn ask(arguments: &[&Path]) -> Option<String> {
+    let Ok(python) = std::env::var("DPHE_TEST_PYTHON") else {
+        println!(
+            "SKIPPED: set DPHE_TEST_PYTHON to a Python that has onnxruntime and Pillow (scripts/test does)"
+        );
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnxruntime_interop.py");
+    let output = Command::new(python)
+        .arg(script)
+        .args(arguments)
+        .env("OMP_NUM_THREADS", "1")
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .expect("the Python of DPHE_TEST_PYTHON starts");
+    assert!(output.status.success(), "{arguments:?} failed: see its message above");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+fn extract(model: &FeatureModel, photos: &Path, folder: &Path, threads: usize) -> PathBuf {
+    let out = folder.join("out.npz");
+    let extraction = Extraction {
+        model,
+        preprocessing: &Preprocessing::default(),
+        cache: folder.join("cache"),
+        threads: NonZeroUsize::new(threads).unwrap(),
+        strict: true,
+    };
+    extraction.run(&Corpus::find(photos).unwrap(), &out, |_| ()).unwrap();
+    out
+}
+
+#[test]
+fn prepared_pictures_and_features_are_those_of_others() {
+    let Some(data) = data() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (model_path, pictures) = (data.join(MODEL), folder.path().join("pictures"));
+    let photos = data.join("photos");
+    if ask(&["prepare".as_ref(), &model_path, &photos, &pictures]).is_none() {
+        return;
+    }
+    // a network that gives its input back shows what others would be given
+    let copy = folder.path().join("copy.onnx");
+    fs::write(&copy, onnx::network(224, &["Flatten"], 2)).unwrap();
+    let copy = FeatureModel::load(&copy, 224, Some("t1")).unwrap();
+    let out = extract(&copy, &pictures, folder.path(), 2);
+    let errors = ask(&["inputs".as_ref(), &out, &pictures]).unwrap();
+    let mut compared = 0;
+    for line in errors.lines() {
+        let (file, error) = line.split_once(' ').unwrap();
+        // a step between two shades is 0.017
+        assert!(error.parse::<f64>().unwrap() < 1e-5, "{file} differs by {error}");
+        compared += 1;
+    }
+    assert!(compared >= 20, "{errors}");
+
+    let model = FeatureModel::load(&model_path, 224, None).unwrap();
+    assert_eq!(model.width(), 1280);
+    let read = |answer: String| -> (f64, f64) {
+        let (error, cosine) = answer.trim().split_once(' ').unwrap();
+        (error.parse().unwrap(), cosine.parse().unwrap())
+    };
+    let out = extract(&model, &pictures, folder.path(), 2);
+    let (error, _) = read(ask(&["features".as_ref(), &out, &pictures, &model_path]).unwrap());
+    println!("{compared} pictures prepared alike; features differ from onnxruntime's by {error:.1e} at most");
+    assert!(error < 1e-3, "{error}");
+
+    // with the JPEG decoders' own rounding
+    let out = extract(&model, &photos, folder.path(), 2);
+    let (_, cosine) = read(ask(&["features".as_ref(), &out, &photos, &model_path]).unwrap());
+    println!("photos: cosine with the other pipeline at least {cosine:.6}");
+    assert!(cosine >= 0.999, "{cosine}");
+}
+
+fn processor_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+#[test]
+#[ignore = "a measurement: scripts/test --full, with --release"]
+fn one_core_keeps_up_with_onnxruntime() {
+    let Some(data) = data() else { return };
+    let (model_path, photos) = (data.join(MODEL), data.join("photos"));
+    let model = FeatureModel::load(&model_path, 224, None).unwrap();
+    let mut best: f64 = 0.0;
+    // processor time of one thread each; other work on the machine still costs both their caches
+    for _ in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(other) = ask(&["speed".as_ref(), &model_path, &photos]) else { return };
+        let start = processor_seconds();
+        extract(&model, &photos, folder.path(), 1);
+        let ours = processor_seconds() - start;
+        let other: f64 = other.trim().parse().unwrap();
+        println!("200 photos: {ours:.2} s, onnxruntime {other:.2} s, throughput {:.2}x", other / ours);
+        best = best.max(other / ours);
+    }
+    assert!(best >= 0.6, "{best:.2}x");
+}

@@ -1,0 +1,166 @@
+//! `dphe data`: what is in a feature file, and splits of it.
+
+mod split;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use dphe_features::{FeatureTable, LabelColumn, ReadOptions, Summary, TableLabels, read_table};
+
+use super::CliError;
+use super::extract::Format;
+
+/// Classes that are listed one by one.
+const LISTED: usize = 12;
+
+#[derive(Subcommand)]
+pub(crate) enum DataCommand {
+    /// Shape, classes, balance, scale, and what could go wrong
+    Inspect(Inspect),
+    /// Initial data, test data, and the data of each user, by chance and reproducibly
+    Split(split::Split),
+}
+
+impl DataCommand {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Inspect(command) => command.run(),
+            Self::Split(command) => command.run(),
+        }
+    }
+}
+
+/// A feature file, and what it does not say itself.
+#[derive(Args)]
+struct Input {
+    /// A .npz, .npy, .csv, .tsv, .svmlight or .parquet file, or a folder with features.npy and labels.npy
+    file: PathBuf,
+    /// The labels of a .npy file [default: labels.npy beside features.npy]
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// The names of the classes, a JSON list
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+    /// The label's column in CSV and Parquet: its name, or first, last, none
+    #[arg(long, value_name = "COLUMN")]
+    label_column: Option<String>,
+    /// Columns that start so are attributes of 0 and 1
+    #[arg(long, value_name = "PREFIX")]
+    attributes: Option<String>,
+}
+
+impl Input {
+    fn read(&self) -> Result<FeatureTable, CliError> {
+        let label_column = match self.label_column.as_deref() {
+            None => LabelColumn::Auto,
+            Some("first") => LabelColumn::First,
+            Some("last") => LabelColumn::Last,
+            Some("none") => LabelColumn::None,
+            Some(name) => LabelColumn::Named(name.into()),
+        };
+        let options = ReadOptions {
+            labels: self.labels.clone(),
+            classes: self.classes.clone(),
+            label_column,
+            attribute_prefix: self.attributes.clone(),
+            ..ReadOptions::default()
+        };
+        Ok(read_table(&self.file, &options)?)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    input: Input,
+    /// A table to read, or JSON
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+impl Inspect {
+    fn run(self) -> Result<(), CliError> {
+        let table = self.input.read()?;
+        let summary = table.summary();
+        if self.format == Format::Json {
+            println!("{}", serde_json::to_string_pretty(&json(&table, &summary))?);
+        } else {
+            print(&table, &summary);
+        }
+        Ok(())
+    }
+}
+
+fn kind(table: &FeatureTable) -> &'static str {
+    match table.labels() {
+        None => "none",
+        Some(TableLabels::Classes(_)) => "classes",
+        Some(TableLabels::Attributes(_)) => "attributes",
+    }
+}
+
+fn json(table: &FeatureTable, summary: &Summary) -> serde_json::Value {
+    let classes: Vec<_> = table
+        .classes()
+        .iter()
+        .zip(&summary.class_counts)
+        .map(|(name, count)| serde_json::json!({ "name": name, "samples": count }))
+        .collect();
+    serde_json::json!({
+        "samples": table.samples(),
+        "features": table.width(),
+        "labels": kind(table),
+        "classes": classes,
+        "files": table.files().len(),
+        "model_digest": table.source().map(|source| &source.model_digest),
+        "preprocessing": table.source().map(|source| &source.preprocessing),
+        "nan": summary.nan,
+        "infinite": summary.infinite,
+        "samples_not_finite": summary.samples_not_finite,
+        "duplicates": summary.duplicates,
+        "contradictions": summary.contradictions,
+        "constant_features": summary.constant_features,
+        "zeros": summary.zeros,
+        "min": summary.min,
+        "max": summary.max,
+        "mean": summary.mean,
+        "deviations": summary.deviations,
+    })
+}
+
+fn print(table: &FeatureTable, summary: &Summary) {
+    println!("samples      {} of {} features", table.samples(), table.width());
+    let counts = &summary.class_counts;
+    println!("labels       {}", kind(table));
+    if let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) {
+        println!("classes      {}, with {least} to {most} samples", counts.len());
+        for (name, count) in table.classes().iter().zip(counts).take(LISTED) {
+            println!("  {count:>8}   {name}");
+        }
+        if counts.len() > LISTED {
+            println!("             and {} more; --format json lists all", counts.len() - LISTED);
+        }
+    }
+    if let Some(source) = table.source() {
+        println!("network      {}", source.model_digest);
+        println!("prepared     {}", source.preprocessing);
+    }
+    println!(
+        "not finite   {} NaN, {} infinite, in {} samples",
+        summary.nan, summary.infinite, summary.samples_not_finite
+    );
+    println!(
+        "duplicates   {} samples, {} of them with another label",
+        summary.duplicates, summary.contradictions
+    );
+    println!("constant     {} features", summary.constant_features);
+    println!(
+        "values       {} to {}, mean {:.4}, {:.1} % zeros",
+        summary.min,
+        summary.max,
+        summary.mean,
+        summary.zeros * 100.0
+    );
+    let [least, middle, most] = summary.deviations;
+    println!("deviations   {least:.4} to {most:.4}, middle {middle:.4}");
+}
