@@ -14,13 +14,14 @@ pub(crate) use label::Names;
 pub use npz::write_npz;
 #[cfg(feature = "extract")]
 pub(crate) use npz::{NpzParts, write_npz_rows};
+pub(crate) use npz::{read_classifier_npz, write_classifier_npz};
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, FeatureTable};
-use atomic::replace;
+pub(crate) use atomic::replace;
 use npy::Npy;
 
 /// Values read at most: 4 GiB of features.

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod classifier;
 #[cfg(any(feature = "parquet", feature = "extract"))]
 mod contained;
 mod error;
@@ -9,6 +10,8 @@ mod file;
 #[cfg(feature = "extract")]
 mod model;
 #[cfg(feature = "extract")]
+mod onnx;
+#[cfg(feature = "extract")]
 mod picture;
 #[cfg(feature = "extract")]
 mod preprocess;
@@ -17,6 +20,7 @@ mod resample;
 mod summary;
 mod table;
 
+pub use classifier::Classifier;
 pub use error::Error;
 #[cfg(feature = "extract")]
 pub use extract::{Corpus, Extracted, Extraction, Progress};

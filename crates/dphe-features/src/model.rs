@@ -19,6 +19,8 @@ pub struct FeatureModel {
     output: String,
     side: usize,
     width: usize,
+    /// Whether the tensor has spatial axes, over which the mean is taken.
+    maps: bool,
 }
 
 impl FeatureModel {
@@ -89,9 +91,10 @@ impl FeatureModel {
                 ));
             }
         };
+        let maps = shape.is_some_and(|shape| shape.len() == 4);
         let plan = model.into_runnable().map_err(failed)?;
-        let digest = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { path: path.into(), plan, digest, output, side, width })
+        let digest = digest_of(bytes);
+        Ok(Self { path: path.into(), plan, digest, output, side, width, maps })
     }
 
     /// How many features a picture has.
@@ -107,6 +110,21 @@ impl FeatureModel {
     /// The tensor that is taken as features.
     pub fn output(&self) -> &str {
         &self.output
+    }
+
+    pub(crate) fn has_maps(&self) -> bool {
+        self.maps
+    }
+
+    /// The network as it is in its file, if that is still the same.
+    pub(crate) fn proto(&self) -> Result<pb::ModelProto, Error> {
+        let bytes = fs::read(&self.path).map_err(Error::read(&self.path))?;
+        if digest_of(&bytes) != self.digest {
+            return Err(Error::table("the file has changed meanwhile", "run it again").in_file(&self.path));
+        }
+        onnx()
+            .proto_model_for_read(&mut &bytes[..])
+            .map_err(|_| Error::table("not an ONNX network", EXPORT).in_file(&self.path))
     }
 
     /// The features of one prepared picture: 3 planes of `side` x `side` values.
@@ -126,6 +144,10 @@ impl FeatureModel {
         }
         Ok(values.chunks_exact(pixels).map(|plane| plane.iter().sum::<f32>() / pixels as f32).collect())
     }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const EXPORT: &str = "export the network to ONNX again: float32, NCHW, RGB pictures";

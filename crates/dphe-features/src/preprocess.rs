@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::resample::{Interpolation, Picture};
+use crate::{Error, FeatureSource};
 
 /// Sides of pictures a network could want.
 const MOST_PIXELS_A_SIDE: usize = 4096;
@@ -83,6 +83,22 @@ impl Preprocessing {
     /// Only if numbers cannot be written.
     pub fn json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|error| Error::table(error.to_string(), "finite numbers"))
+    }
+
+    /// From what a table of features says of its origin: the preparation, and the tensor that was taken.
+    ///
+    /// # Errors
+    /// If it is not what an extraction writes.
+    pub fn of_source(source: &FeatureSource) -> Result<(Self, String), Error> {
+        let bad = |what: String| Error::table(what, "extract the features again");
+        let mut description: serde_json::Value =
+            serde_json::from_str(&source.preprocessing).map_err(|error| bad(error.to_string()))?;
+        let output = description.as_object_mut().and_then(|fields| fields.remove("output"));
+        let output = output.and_then(|output| output.as_str().map(str::to_owned));
+        let output = output.ok_or_else(|| bad("no tensor of the network is named".into()))?;
+        let found: Self = serde_json::from_value(description).map_err(|error| bad(error.to_string()))?;
+        found.check()?;
+        Ok((found, output))
     }
 
     /// Red, then green, then blue, each row after row.

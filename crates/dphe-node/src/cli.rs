@@ -3,12 +3,14 @@
 mod bench;
 mod data;
 mod evaluate;
+mod export;
 mod extract;
 mod input;
 mod key;
 mod learner;
 mod measure;
 mod plan;
+mod predict;
 mod round_cost;
 mod simulate;
 mod table;
@@ -36,6 +38,10 @@ enum Command {
     Plan(plan::Plan),
     /// Say how good a model is on labelled features
     Evaluate(evaluate::Evaluate),
+    /// Give labels to photos or features
+    Predict(predict::Predict),
+    /// Write a model in a format that other programs read
+    Export(export::Export),
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -56,6 +62,8 @@ impl Cli {
             Command::Simulate(command) => command.run(),
             Command::Plan(command) => command.run(),
             Command::Evaluate(command) => command.run(),
+            Command::Predict(command) => command.run(),
+            Command::Export(command) => command.run(),
             Command::Key(command) => command.run(),
             Command::Extract(command) => command.run(),
             Command::Data(command) => command.run(),

@@ -4,4 +4,4 @@ mod chart;
 mod page;
 
 pub(crate) use chart::{Chart, Series, Unit};
-pub(crate) use page::Page;
+pub(crate) use page::{Page, Picture};

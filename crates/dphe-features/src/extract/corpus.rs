@@ -23,13 +23,17 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Looks for photos. In a folder, each folder inside is a class; without any, photos have no labels. A CSV file
+    /// Looks for photos. One photo is itself. In a folder, each folder inside is a class; without any, photos have no labels. A CSV file
     /// names a path (relative to itself) in its first column, then a label, or several attributes of 0 and 1.
     ///
     /// # Errors
     /// A folder without photos, a CSV file that is not as above, or names that are no Unicode.
     pub fn find(path: &Path) -> Result<Self, Error> {
-        let found = if path.is_dir() { Self::folder(path) } else { Self::csv(path) };
+        let found = match path {
+            path if path.is_dir() => Self::folder(path),
+            path if is_media(path) => Self::single(path),
+            path => Self::csv(path),
+        };
         let found = found.map_err(|error| error.in_file(path))?;
         if found.files.is_empty() {
             return Err(Error::File {
@@ -42,6 +46,18 @@ impl Corpus {
             });
         }
         Ok(found)
+    }
+
+    fn single(path: &Path) -> Result<Self, Error> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::table("its name is no Unicode", "rename it"))?.to_owned();
+        let root = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(Self { root, files: vec![name], labels: None })
+    }
+
+    /// The folder that the names of files are relative to.
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// How many there are.

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::Error;
 
 /// Writes a file beside `path`, on disk, and gives it that name only then. Whatever goes wrong leaves the old one.
-pub(super) fn replace(
+pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Error> {

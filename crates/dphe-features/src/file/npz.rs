@@ -9,7 +9,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::npy::{self, Npy};
 use super::{MOST_CLASSES, ReadOptions, label, read_names};
-use crate::{Error, FeatureSource, FeatureTable, TableLabels};
+use crate::{Classifier, Error, FeatureSource, FeatureTable, TableLabels};
 
 /// Deflate makes nothing smaller than by this factor; whoever claims more would only have memory reserved.
 const DEFLATE_RATIO: u64 = 1032;
@@ -99,6 +99,62 @@ fn with_array<T>(
 
 fn bad(what: String) -> Error {
     Error::table(what, "write the file again with numpy.savez")
+}
+
+/// The arrays of a classifier.
+pub(crate) fn read_classifier_npz(path: &Path) -> Result<Classifier, Error> {
+    let file = File::open(path).map_err(Error::read(path))?;
+    let mut zip = ZipArchive::new(BufReader::new(file))
+        .map_err(|error| bad(format!("not a zip file of arrays: {error}")))?;
+    type Array = (Vec<usize>, Vec<f64>);
+    let mut array = |name: &str| -> Result<Option<Array>, Error> {
+        let Some(entry) = entry_of(&zip, &[name]) else { return Ok(None) };
+        with_array(&mut zip, &entry, super::MOST_VALUES, |array| {
+            let shape = array.shape().to_vec();
+            Ok((shape, array.floats()?.into_iter().map(f64::from).collect()))
+        })
+        .map(Some)
+    };
+    let lacks = |name: &str| bad(format!("there is no array `{name}`"));
+    let (shape, weights) = array("weights")?.ok_or_else(|| lacks("weights"))?;
+    let &[features, classes] = &shape[..] else {
+        return Err(bad(format!("`weights` has the shape {shape:?}, not features x classes")));
+    };
+    let (_, intercepts) = array("intercepts")?.ok_or_else(|| lacks("intercepts"))?;
+    let mean = array("mean")?.map_or_else(|| vec![0.0; features], |(_, mean)| mean);
+    let deviation = array("deviation")?.map_or_else(|| vec![1.0; features], |(_, deviation)| deviation);
+    let clip = array("clip")?.and_then(|(_, clip)| clip.first().copied()).unwrap_or(f64::from(f32::MAX));
+    let names = match entry_of(&zip, &["classes"]) {
+        Some(entry) => with_array(&mut zip, &entry, MOST_CLASSES, |array| array.texts())?,
+        None => (0..classes).map(|class| class.to_string()).collect(),
+    };
+    Ok(Classifier { classes: names, weights, intercepts, mean, deviation, clip })
+}
+
+pub(crate) fn write_classifier_npz(path: &Path, classifier: &Classifier) -> Result<(), Error> {
+    super::replace(path, |out| {
+        let mut zip = ZipWriter::new(out);
+        let (features, classes) = (classifier.mean.len(), classifier.classes.len());
+        let clip = [classifier.clip];
+        for (name, shape, values) in [
+            ("weights", &[features, classes][..], &classifier.weights[..]),
+            ("intercepts", &[classes], &classifier.intercepts),
+            ("mean", &[features], &classifier.mean),
+            ("deviation", &[features], &classifier.deviation),
+            ("clip", &[1], &clip),
+        ] {
+            entry(&mut zip, name, (values.len() * 8) as u64, |out| {
+                npy::write(out, "<f8", shape, values.iter().map(|value| Ok(value.to_le_bytes())))
+            })?;
+        }
+        let names: Vec<&str> = classifier.classes.iter().map(String::as_str).collect();
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        entry(&mut zip, "classes", (longest * classes * 4) as u64, |out| {
+            npy::write_texts(out, &[classes], &names)
+        })?;
+        zip.finish()?;
+        Ok(())
+    })
 }
 
 /// Writes `features`, and what else is known: `labels`, `classes`, `files`, `model_digest`, `preprocessing`.

@@ -186,7 +186,7 @@ fn beside(out: &Path) -> PathBuf {
     name.into()
 }
 
-fn progress_bar(photos: usize) -> ProgressBar {
+pub(super) fn progress_bar(photos: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

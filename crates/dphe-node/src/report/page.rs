@@ -8,6 +8,13 @@ pub(crate) struct Page {
     body: String,
 }
 
+/// A picture that lies beside the page, with what is said of it.
+pub(crate) struct Picture {
+    pub(crate) address: String,
+    pub(crate) name: String,
+    pub(crate) lines: Vec<String>,
+}
+
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --ink: #1a1d21; --soft: #5c6670; --grid: #d9dee3; --card: #f5f7f9;
   --line-1: #0b62c4; --line-2: #b3261e; --line-3: #1a7f37; --line-4: #8a4baf; --line-5: #9a6700; --line-6: #57606a; }
@@ -24,6 +31,9 @@ figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display:
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .8rem .3rem 0; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 500; }
+.sheet { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
+.sheet img { aspect-ratio: 4 / 3; display: block; object-fit: contain; width: 100%; }
+.sheet figcaption { font-weight: 400; overflow-wrap: anywhere; } .sheet b { display: block; }
 pre { background: var(--card); border-radius: 8px; overflow-x: auto; padding: .75rem; }
 ";
 
@@ -83,6 +93,25 @@ impl Page {
         self
     }
 
+    /// Pictures side by side, each with its lines, the first of them strong.
+    pub(crate) fn pictures(&mut self, pictures: &[Picture]) -> &mut Self {
+        self.body.push_str("<div class=\"sheet\">\n");
+        for Picture { address, name, lines } in pictures {
+            let (address, name) = (escaped(&encoded(address)), escaped(name));
+            let _ = write!(
+                self.body,
+                "<figure><img loading=\"lazy\" src=\"{address}\" alt=\"{name}\"><figcaption>"
+            );
+            for (i, line) in lines.iter().enumerate() {
+                let tag = if i == 0 { "b" } else { "div" };
+                let _ = write!(self.body, "<{tag}>{}</{tag}>", escaped(line));
+            }
+            let _ = writeln!(self.body, "<span class=\"soft\">{name}</span></figcaption></figure>");
+        }
+        self.body.push_str("</div>\n");
+        self
+    }
+
     /// Plots side by side, each with its title.
     pub(crate) fn plots(&mut self, plots: &[(&str, Option<String>)]) -> &mut Self {
         self.body.push_str("<div class=\"plots\">\n");
@@ -116,6 +145,22 @@ impl Page {
     }
 }
 
+/// A path as an address: what has a meaning there is written by its number.
+fn encoded(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
+                out.push(byte.into())
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
 /// Text that is text wherever it stands in a page.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -135,6 +180,17 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn photos_have_addresses_that_work() {
+        let mut page = Page::new("sheet");
+        let picture =
+            Picture {
+                address: "a b/ü#1.jpg".into(), name: "a b/ü#1.jpg".into(), lines: vec!["cat".into()]
+            };
+        page.pictures(&[picture]);
+        assert!(page.html().contains("src=\"a%20b/%C3%BC%231.jpg\" alt=\"a b/ü#1.jpg\""), "{}", page.html());
+    }
 
     #[test]
     fn text_stays_text() {
