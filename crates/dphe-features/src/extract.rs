@@ -6,7 +6,7 @@ mod video;
 
 pub use corpus::Corpus;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -109,6 +109,8 @@ struct Shared {
     journal: Journal,
     /// Photos somebody is working on or has done: the same picture under two names is one.
     taken: HashSet<PhotoDigest>,
+    /// What is wrong with those of them that cannot be read.
+    wrong: HashMap<PhotoDigest, String>,
     outcomes: Vec<Option<Result<PhotoDigest, String>>>,
     computed: usize,
     failure: Option<Error>,
@@ -119,6 +121,7 @@ impl<'a> Work<'a> {
         let shared = Shared {
             journal,
             taken: HashSet::new(),
+            wrong: HashMap::new(),
             outcomes: vec![None; corpus.len()],
             computed: 0,
             failure: None,
@@ -156,7 +159,7 @@ impl<'a> Work<'a> {
         change(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One photo: a broken one is an outcome, a broken disk or network ends everything.
+    /// One photo: a broken one is an outcome, a broken cache or network ends everything.
     fn photo(&self, path: &Path) -> Result<Result<PhotoDigest, String>, Error> {
         let (digest, bytes) = match read(path) {
             Ok(read) => read,
@@ -167,23 +170,28 @@ impl<'a> Work<'a> {
             return Ok(Ok(digest));
         }
         let features = match bytes {
-            Some(bytes) => match picture::decode(&bytes) {
-                Ok(picture) => {
-                    drop(bytes);
-                    self.extraction.model.run(&self.extraction.preprocessing.apply(&picture))?
-                }
-                Err(wrong) => return Ok(Err(wrong)),
-            },
-            None => match self.video(path)? {
-                Ok(features) => features,
-                Err(wrong) => return Ok(Err(wrong)),
-            },
+            Some(bytes) => self.picture(&bytes)?,
+            None => self.video(path)?,
+        };
+        let features = match features {
+            Ok(features) => features,
+            Err(wrong) => {
+                self.locked(|shared| shared.wrong.insert(digest, wrong));
+                return Ok(Ok(digest));
+            }
         };
         self.locked(|shared| {
             shared.computed += 1;
             shared.journal.append(digest, &features)
         })?;
         Ok(Ok(digest))
+    }
+
+    fn picture(&self, bytes: &[u8]) -> Result<Result<Vec<f32>, String>, Error> {
+        match picture::decode(bytes) {
+            Ok(picture) => self.extraction.model.run(&self.extraction.preprocessing.apply(&picture)).map(Ok),
+            Err(wrong) => Ok(Err(wrong)),
+        }
     }
 
     /// The mean of the features of sampled frames.
@@ -217,9 +225,9 @@ impl<'a> Work<'a> {
         for (number, outcome) in shared.outcomes.into_iter().enumerate() {
             let file = &self.corpus.files[number];
             match outcome {
-                // two names of one broken picture: only the first was looked into
                 Some(Ok(digest)) if !journal.contains(&digest) => {
-                    broken.push((file.clone(), "the same as another photo that cannot be read".into()));
+                    let wrong = shared.wrong.get(&digest).cloned();
+                    broken.push((file.clone(), wrong.unwrap_or_else(|| "it was not finished".into())));
                 }
                 Some(Ok(digest)) => {
                     kept.push(number);

@@ -214,8 +214,11 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
         };
     }
     // earlier pools belong to blocks that weigh channels; the last one is what a classifier looks at
-    let pool =
-        graph.node.iter().rev().find(|node| node.op_type == "GlobalAveragePool" || is_spatial_mean(node));
+    let pool = graph
+        .node
+        .iter()
+        .rev()
+        .find(|node| node.op_type == "GlobalAveragePool" || is_spatial_mean(graph, node));
     if let Some(name) = pool.and_then(|node| node.output.first()) {
         return Ok(name.clone());
     }
@@ -228,9 +231,18 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
     }
 }
 
-fn is_spatial_mean(node: &pb::NodeProto) -> bool {
-    let axes = node.attribute.iter().find(|attribute| attribute.name == "axes");
-    node.op_type == "ReduceMean" && axes.is_some_and(|axes| matches!(axes.ints[..], [2, 3] | [-2, -1]))
+/// A mean over height and width; the axes are an attribute, or, since version 18, a second input.
+fn is_spatial_mean(graph: &pb::GraphProto, node: &pb::NodeProto) -> bool {
+    if node.op_type != "ReduceMean" {
+        return false;
+    }
+    let attribute = node.attribute.iter().find(|attribute| attribute.name == "axes").map(|a| a.ints.clone());
+    let input = || {
+        let tensor = graph.initializer.iter().find(|tensor| Some(&tensor.name) == node.input.get(1))?;
+        let raw = tensor.raw_data.as_chunks::<8>().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
+        Some(tensor.int64_data.iter().copied().chain(raw).collect())
+    };
+    matches!(attribute.or_else(input).as_deref(), Some([2, 3] | [-2, -1]))
 }
 
 fn rank(value: &pb::ValueInfoProto) -> Option<usize> {

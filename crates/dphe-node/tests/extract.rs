@@ -111,6 +111,39 @@ fn an_interrupted_extraction_goes_on_and_ends_the_same() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn memory_does_not_grow_with_the_number_of_photos() {
+    // a network that gives its input back: 12 KiB of features a photo
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("net.onnx"), onnx::network(32, &["Flatten"], 2)).unwrap();
+    fs::write(folder.path().join("net.toml"), "resize = 32\ncrop = 32\n").unwrap();
+    let mut peaks = Vec::new();
+    for (name, photos) in [("few", 100), ("many", 3000)] {
+        let photos_folder = folder.path().join(name);
+        fs::create_dir_all(&photos_folder).unwrap();
+        for i in 0..photos {
+            let picture = bmp(48, 32, |x, y| [x as u8, y as u8 ^ (i >> 8) as u8, i as u8]);
+            fs::write(photos_folder.join(format!("{i}.bmp")), picture).unwrap();
+        }
+        let out = format!("{name}.npz");
+        let args = ["extract", "--model", "net.onnx", "--tensor", "t1", "--threads", "1", name, "-o", &out];
+        let mut child = dphe(folder.path(), &args).stdout(Stdio::null()).spawn().unwrap();
+        let mut peak = 0;
+        while child.try_wait().unwrap().is_none() {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak = line.map_or(peak, |line| line.trim().trim_end_matches(" kB").parse().unwrap());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(child.wait().unwrap().success());
+        peaks.push(peak);
+    }
+    println!("peak memory: {} KiB for 100 photos, {} KiB for 3,000", peaks[0], peaks[1]);
+    // names and digests of 2,900 more photos are small; their features would be 34 MiB
+    assert!(peaks[1] < peaks[0] + 8192, "{peaks:?}");
+}
+
+#[test]
 fn a_table_says_what_was_done() {
     let folder = corpus(6);
     fs::write(folder.path().join("photos/cat/broken.jpg"), "no photo").unwrap();
