@@ -3,7 +3,8 @@
 //!
 //! `DPHE_SPLITS=10 cargo test --release -p dphe-federate --test caltech -- --ignored --nocapture`
 //!
-//! One split unless told otherwise. Each message is a test, so that it can be run alone.
+//! One split unless told otherwise. Each message is a test, so that it can be run alone. With `DPHE_PLAIN=1` nothing is
+//! encrypted, nothing rounded and nothing cut, in a tenth of the time: what accuracies are to be compared with.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../dphe-learn/tests/support/caltech.rs"]
@@ -101,6 +102,10 @@ fn splits() -> u64 {
     std::env::var("DPHE_SPLITS").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
 
+fn encrypts() -> bool {
+    std::env::var_os("DPHE_PLAIN").is_none()
+}
+
 /// One after the other, or their times would mean nothing.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -129,26 +134,32 @@ fn measure(
         config.key_bits = 2048;
         config.noise = NoiseMode::Fast;
         let params = TaskParams::new(TaskId::from_bytes([1 + split as u8; 16]), config).unwrap();
-        let generator: KeyGenerator = match key.take() {
-            None => KeyGenerator::new(params.clone(), &mut rng, dphe::Threads::all()),
-            Some(key) => KeyGenerator::with_key(params.clone(), key, &mut rng),
-        }
-        .unwrap();
-        let (users_rng, threads) = (ChaCha20Rng::seed_from_u64(2 + split), dphe::Threads::all());
-        let average =
-            DpheAverage::with_key_generator(generator, Weighting::Equal, USERS, users_rng, threads).unwrap();
-        let (reports, simulation) = set_up.run(&task, average, rounds);
-        if split == 0 {
-            let plain = PlainAverage::new(params, Weighting::Equal, USERS).unwrap().rounded();
-            let (_, plain) = set_up.run(&task, plain, rounds);
-            assert_eq!(simulation.global(), plain.global(), "encryption changes nothing but the rounding");
-        }
+        let reports = if encrypts() {
+            let generator: KeyGenerator = match key.take() {
+                None => KeyGenerator::new(params.clone(), &mut rng, dphe::Threads::all()),
+                Some(key) => KeyGenerator::with_key(params.clone(), key, &mut rng),
+            }
+            .unwrap();
+            let (rng, threads) = (ChaCha20Rng::seed_from_u64(2 + split), dphe::Threads::all());
+            let average =
+                DpheAverage::with_key_generator(generator, Weighting::Equal, USERS, rng, threads).unwrap();
+            let (reports, simulation) = set_up.run(&task, average, rounds);
+            if split == 0 {
+                let plain = PlainAverage::new(params, Weighting::Equal, USERS).unwrap().rounded();
+                let (_, plain) = set_up.run(&task, plain, rounds);
+                assert_eq!(simulation.global(), plain.global(), "encryption does no more than rounding");
+            }
+            key = Some(simulation.into_average().into_key_generator().into_key());
+            reports
+        } else {
+            let plain = PlainAverage::new(params, Weighting::Equal, USERS).unwrap();
+            set_up.run(&task, plain, rounds).0
+        };
         for &mark in marks {
             table.put(format!("{name}, {mark} rounds"), Row::of(&reports[..mark]));
         }
-        key = Some(simulation.into_average().into_key_generator().into_key());
+        table.print(split + 1);
     }
-    table.print(splits());
     Some(table)
 }
 
@@ -165,7 +176,7 @@ fn rotating_blocks_a_tenth() {
     let reference = table.accuracy(POOLED);
     assert!(table.accuracy("rotate, a tenth, 6 rounds") >= reference - within(1.5));
     assert!(table.accuracy("rotate, a tenth, 15 rounds") >= reference - within(0.5));
-    assert!(table.ciphertexts("rotate, a tenth, 15 rounds") <= 205);
+    assert!(!encrypts() || table.ciphertexts("rotate, a tenth, 15 rounds") <= 205);
 }
 
 #[test]
@@ -177,7 +188,7 @@ fn hidden_blocks_a_tenth_and_3_percent() {
         let row = format!("{name}, 10 rounds");
         assert!(table.accuracy(&row) >= table.accuracy(POOLED) - within(points));
         // the blocks, and one for the intercepts
-        assert_eq!(table.ciphertexts(&row), capacity + 1);
+        assert!(!encrypts() || table.ciphertexts(&row) == capacity + 1);
     }
 }
 
