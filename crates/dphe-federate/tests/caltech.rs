@@ -12,8 +12,8 @@ mod caltech;
 #[path = "support/table.rs"]
 mod table;
 
+use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use caltech::Task;
 use chacha20::ChaCha20Rng;
@@ -82,10 +82,15 @@ impl SetUp {
         if let Some(controller) = self.controller {
             simulation = simulation.with_controller(controller).unwrap();
         }
-        let start = Instant::now();
-        let reports = simulation.run(rounds, &mut Stopwatch::new(move || start.elapsed())).unwrap();
+        let reports = simulation.run(rounds, &mut Stopwatch::new(processor_time)).unwrap();
         (reports, simulation)
     }
+}
+
+/// Processor time of this process, all threads: other work on the machine does not count.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn stable(task: &Task) -> Schedule {

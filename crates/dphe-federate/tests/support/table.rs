@@ -69,7 +69,7 @@ impl Table {
 
     pub(crate) fn print(&self, splits: u64) {
         println!(
-            "after {splits} splits; a message's ciphertexts and bytes; seconds a round, users' summed; numbers cut to the range"
+            "after {splits} splits; a message's ciphertexts and bytes; processor seconds a round, all users together; numbers cut to the range"
         );
         println!(
             "| message | accuracy % | zeros % | ciphertexts | bytes | train | seal | add | open | cut |"
