@@ -1,106 +1,226 @@
-//! Caltech101 by the paper's protocol, five users, real keys.
+//! Caltech101 by the paper's protocol: five users, keys of 2048 bits with fast noise, what every message costs in
+//! accuracy, ciphertexts and seconds.
 //!
-//! `cargo test --release -p dphe-federate --test caltech -- --ignored --nocapture`
+//! `DPHE_SPLITS=10 cargo test --release -p dphe-federate --test caltech -- --ignored --nocapture`
+//!
+//! One split unless told otherwise. Each message is a test, so that it can be run alone. With `DPHE_PLAIN=1` nothing is
+//! encrypted, nothing rounded and nothing cut, in a tenth of the time: what accuracies are to be compared with.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../dphe-learn/tests/support/caltech.rs"]
 mod caltech;
+#[path = "support/table.rs"]
+mod table;
 
-use std::time::Instant;
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use caltech::Task;
 use chacha20::ChaCha20Rng;
-use dphe::{NoiseMode, Profile, TaskId, TaskParams};
+use dphe::{KeyGenerator, NoiseMode, Profile, TaskId, TaskParams};
 use dphe_federate::{
     Average, DpheAverage, PlainAverage, RoundReport, Simulation, SimulationParams, Stopwatch, Weighting,
     propose,
 };
-use dphe_learn::linear::{Schedule, SgdParams, Stable};
+use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
 use dphe_learn::metrics::mean_per_class_accuracy;
-use dphe_learn::update::{LocalTrainer, Message};
-use dphe_learn::{Seed, Threads, Weights};
+use dphe_learn::update::{LocalTrainer, Message, Overflow};
+use dphe_learn::{Seed, Sparsity, StrengthController, Threads, Weights, find_strength};
 use rand_core::SeedableRng;
+use table::{Row, Table};
 
 const USERS: usize = 5;
+/// Weights: 2,048 features of 101 classes.
+const DIMENSION: usize = 206_848;
+const POOLED: &str = "all data in one place";
 
-fn run<A: Average>(
-    task: &caltech::Task,
-    trainer: &LocalTrainer,
-    initial: &Weights,
-    average: A,
-    rounds: usize,
-) -> (Vec<RoundReport>, Weights) {
-    let params = SimulationParams { threads: Threads::all(), ..SimulationParams::default() };
-    let (users, seed) = (task.users.clone(), Seed::new(0));
-    let mut simulation = Simulation::new(users, initial.clone(), trainer.clone(), average, params, seed)
-        .unwrap()
-        .with_held_out_data(task.test.clone())
-        .unwrap();
-    let start = Instant::now();
-    let reports = simulation.run(rounds, &mut Stopwatch::new(move || start.elapsed())).unwrap();
-    (reports, simulation.global().clone())
+fn sgd(schedule: Schedule, penalty: Penalty, epochs: usize) -> Sgd {
+    SgdParams { penalty, epochs, threads: Threads::all(), ..SgdParams::new(schedule) }.check().unwrap()
 }
 
-/// Plain, rounded and encrypted runs of a message; returns the accuracy of all data in one place, and the reports.
-fn compare(profile: Profile, message: Message, rounds: usize) -> Option<(f64, Vec<RoundReport>)> {
-    let task = caltech::Task::new(&caltech::load(&caltech::folder()?), USERS, 0);
-    let schedule = Schedule::Stable(Stable::for_features(task.initial.features()));
-    let learner =
-        |epochs| SgdParams { epochs, threads: Threads::all(), ..SgdParams::new(schedule) }.check().unwrap();
-    let initial = learner(20).fit(&task.initial, &Seed::new(0)).unwrap();
-    let pooled = learner(10).fit(&task.train, &Seed::new(0)).unwrap();
-    let pooled = pooled.scores(task.test.features(), Threads::all()).unwrap().best();
-    let pooled =
-        mean_per_class_accuracy(task.test.labels().as_classes("accuracy").unwrap(), &pooled).unwrap();
-    println!("{message:?}; all data in one place: {:.2} %", 100.0 * pooled);
+/// What is learnt, and from where.
+struct SetUp {
+    initial: Weights,
+    trainer: LocalTrainer,
+    controller: Option<StrengthController>,
+}
 
-    let trainer = LocalTrainer::new(learner(5), message).unwrap();
-    let mut config = propose(profile, message, &initial, 8, Weighting::Equal).unwrap();
-    config.key_bits = 2048;
-    config.noise = NoiseMode::Fast;
-    let params = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
-    let plain = PlainAverage::new(params.clone(), Weighting::Equal, USERS).unwrap();
-    let (plain_reports, plain_weights) = run(&task, &trainer, &initial, plain.clone(), rounds);
-    let (_, rounded_weights) = run(&task, &trainer, &initial, plain.rounded(), rounds);
-    let (rng, threads) = (ChaCha20Rng::seed_from_u64(1), dphe::Threads::all());
-    let encrypted = DpheAverage::new(params, Weighting::Equal, USERS, rng, threads).unwrap();
-    let (reports, weights) = run(&task, &trainer, &initial, encrypted, rounds);
-    for report in &reports {
-        let (cost, seconds) = (report.cost, report.seconds.unwrap());
-        println!(
-            "round {:2}: {:.2} %, {} ciphertexts, {} bytes, singles {:.2?}; \
-             train {:.2} s, seal {:.2} s, add {:.3} s, open {:.2} s",
-            report.round,
-            100.0 * report.accuracy.unwrap(),
-            cost.ciphertexts,
-            cost.bytes,
-            cost.singles,
-            seconds.train,
-            seconds.seal,
-            seconds.aggregate,
-            seconds.open
-        );
+impl SetUp {
+    /// Our learner: stable steps, a little L2.
+    fn ours(task: &Task, message: Message, seed: &Seed) -> Self {
+        let learner = |epochs| sgd(stable(task), Penalty::DEFAULT, epochs);
+        Self {
+            initial: learner(20).fit(&task.initial, seed).unwrap(),
+            trainer: LocalTrainer::new(learner(5), message).unwrap(),
+            controller: None,
+        }
     }
-    println!(
-        "from the plain run: {:.1e}; it ends with {:.2} %",
-        weights.relative_change(&plain_weights).unwrap(),
-        100.0 * plain_reports.last().unwrap().accuracy.unwrap()
-    );
-    assert_eq!(weights, rounded_weights);
-    Some((pooled, reports))
+
+    /// The paper's: whole classifiers by elastic net at 90 % zeros, with scikit-learn's steps.
+    fn papers(task: &Task, message: Message, seed: &Seed) -> Self {
+        let target = Sparsity::new(0.9).unwrap();
+        let learner = |strength: f64, epochs| {
+            sgd(Schedule::Optimal, Penalty::elastic_net(strength, 0.5).unwrap(), epochs)
+        };
+        let strength =
+            find_strength(target, |s| Ok(learner(s, 20).fit(&task.initial, seed)?.sparsity())).unwrap();
+        Self {
+            initial: learner(strength, 20).fit(&task.initial, seed).unwrap(),
+            trainer: LocalTrainer::new(learner(strength, 5), message).unwrap(),
+            controller: Some(StrengthController::new(strength, target).unwrap()),
+        }
+    }
+
+    fn run<A: Average>(&self, task: &Task, average: A, rounds: usize) -> (Vec<RoundReport>, Simulation<A>) {
+        let params = SimulationParams { threads: Threads::all(), ..SimulationParams::default() };
+        let (users, seed) = (task.users.clone(), Seed::new(0));
+        let (initial, trainer) = (self.initial.clone(), self.trainer.clone());
+        let mut simulation = Simulation::new(users, initial, trainer, average, params, seed)
+            .unwrap()
+            .with_held_out_data(task.test.clone())
+            .unwrap();
+        if let Some(controller) = self.controller {
+            simulation = simulation.with_controller(controller).unwrap();
+        }
+        let reports = simulation.run(rounds, &mut Stopwatch::new(processor_time)).unwrap();
+        (reports, simulation)
+    }
+}
+
+/// Processor time of this process, all threads: other work on the machine does not count.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn stable(task: &Task) -> Schedule {
+    Schedule::Stable(Stable::for_features(task.initial.features()))
+}
+
+fn pooled(task: &Task, seed: &Seed) -> f64 {
+    let weights = sgd(stable(task), Penalty::DEFAULT, 10).fit(&task.train, seed).unwrap();
+    let scores = weights.scores(task.test.features(), Threads::all()).unwrap();
+    mean_per_class_accuracy(task.test.labels().as_classes("accuracy").unwrap(), &scores.best()).unwrap()
+}
+
+fn splits() -> u64 {
+    std::env::var("DPHE_SPLITS").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+}
+
+fn encrypts() -> bool {
+    std::env::var_os("DPHE_PLAIN").is_none()
+}
+
+/// One after the other, or their times would mean nothing.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Every split under one key; the rows are named by the rounds they are taken after. On the first split the run is
+/// repeated in the clear with rounded numbers, which must give the same weights.
+fn measure(
+    name: &str,
+    profile: Profile,
+    message: Message,
+    marks: &[usize],
+    set_up: fn(&Task, Message, &Seed) -> SetUp,
+) -> Option<Table> {
+    let _turn = alone();
+    let all = caltech::load(&caltech::folder()?);
+    let mut rng = ChaCha20Rng::seed_from_u64(1);
+    let (mut table, mut key) = (Table::default(), None);
+    let rounds = *marks.last().unwrap();
+    for split in 0..splits() {
+        let (task, seed) = (Task::new(&all, USERS, split), Seed::new(split));
+        let set_up = set_up(&task, message, &seed);
+        table.put(POOLED.into(), Row::of_accuracy(pooled(&task, &seed)));
+        let mut config = propose(profile, message, &set_up.initial, 8, Weighting::Equal).unwrap();
+        config.key_bits = 2048;
+        config.noise = NoiseMode::Fast;
+        let params = TaskParams::new(TaskId::from_bytes([1 + split as u8; 16]), config).unwrap();
+        let reports = if encrypts() {
+            let generator: KeyGenerator = match key.take() {
+                None => KeyGenerator::new(params.clone(), &mut rng, dphe::Threads::all()),
+                Some(key) => KeyGenerator::with_key(params.clone(), key, &mut rng),
+            }
+            .unwrap();
+            let (rng, threads) = (ChaCha20Rng::seed_from_u64(2 + split), dphe::Threads::all());
+            let average =
+                DpheAverage::with_key_generator(generator, Weighting::Equal, USERS, rng, threads).unwrap();
+            let (reports, simulation) = set_up.run(&task, average, rounds);
+            if split == 0 {
+                let plain = PlainAverage::new(params, Weighting::Equal, USERS).unwrap().rounded();
+                let (_, plain) = set_up.run(&task, plain, rounds);
+                assert_eq!(simulation.global(), plain.global(), "encryption does no more than rounding");
+            }
+            key = Some(simulation.into_average().into_key_generator().into_key());
+            reports
+        } else {
+            let plain = PlainAverage::new(params, Weighting::Equal, USERS).unwrap();
+            set_up.run(&task, plain, rounds).0
+        };
+        for &mark in marks {
+            table.put(format!("{name}, {mark} rounds"), Row::of(&reports[..mark]));
+        }
+        table.print(split + 1);
+    }
+    Some(table)
+}
+
+/// How far below the reference a mean may be: what was promised for ten splits, and a point more for fewer.
+fn within(points: f64) -> f64 {
+    if splits() >= 10 { points } else { points + 1.0 }
 }
 
 #[test]
-#[ignore = "a minute; needs Caltech101 features"]
-fn rotating_blocks_under_a_real_key() {
-    let Some((pooled, reports)) = compare(Profile::Full, Message::Rotating, 15) else { return };
-    assert!(reports[5].accuracy.unwrap() > pooled - 0.025, "one split only, so with a margin");
-    assert!(reports[14].accuracy.unwrap() > pooled - 0.015, "one split only, so with a margin");
+#[ignore = "a minute a split; needs Caltech101 features"]
+fn rotating_blocks_a_tenth() {
+    let measured = measure("rotate, a tenth", Profile::Full, Message::Rotating, &[6, 15], SetUp::ours);
+    let Some(table) = measured else { return };
+    let reference = table.accuracy(POOLED);
+    assert!(table.accuracy("rotate, a tenth, 6 rounds") >= reference - within(1.5));
+    assert!(table.accuracy("rotate, a tenth, 15 rounds") >= reference - within(0.5));
+    assert!(!encrypts() || table.ciphertexts("rotate, a tenth, 15 rounds") <= 205);
 }
 
 #[test]
-#[ignore = "a minute; needs Caltech101 features"]
-fn hidden_blocks_under_a_real_key() {
-    let message = Message::LargestBlocks { width: 51, capacity: 406, feedback: 0.9 };
-    let Some((_, reports)) = compare(Profile::Sparse, message, 2) else { return };
-    assert!(reports[1].accuracy > reports[0].accuracy);
+#[ignore = "a minute a split; needs Caltech101 features"]
+fn hidden_blocks_a_tenth_and_3_percent() {
+    for (name, capacity, points) in [("d-block, a tenth", 205, 1.0), ("d-block, 3 %", 62, 2.0)] {
+        let message = Message::LargestBlocks { width: 101, capacity, feedback: 0.9 };
+        let Some(table) = measure(name, Profile::Sparse, message, &[10], SetUp::ours) else { return };
+        let row = format!("{name}, 10 rounds");
+        assert!(table.accuracy(&row) >= table.accuracy(POOLED) - within(points));
+        // the blocks, and one for the intercepts
+        assert!(!encrypts() || table.ciphertexts(&row) == capacity + 1);
+    }
+}
+
+#[test]
+#[ignore = "a minute a split; needs Caltech101 features"]
+fn hidden_differences_a_hundredth() {
+    let message = Message::LargestDifferences { capacity: DIMENSION.div_ceil(100), feedback: 0.9 };
+    let Some(table) = measure("d-topk, 1 %", Profile::Sparse, message, &[10], SetUp::ours) else { return };
+    assert!(table.accuracy("d-topk, 1 %, 10 rounds") >= table.accuracy(POOLED) - within(2.0));
+}
+
+#[test]
+#[ignore = "minutes a split; needs Caltech101 features"]
+fn hidden_differences_a_tenth() {
+    let message = Message::LargestDifferences { capacity: DIMENSION.div_ceil(10), feedback: 0.9 };
+    let Some(table) = measure("d-topk, 10 %", Profile::Sparse, message, &[10], SetUp::ours) else { return };
+    let accuracy = table.accuracy("d-topk, 10 %, 10 rounds");
+    assert!(accuracy >= table.accuracy(POOLED) - within(0.5));
+    assert!(accuracy >= 89.8 - within(0.5));
+}
+
+#[test]
+#[ignore = "minutes a split; needs Caltech101 features"]
+fn the_papers_learner() {
+    let message = Message::SparseWeights { capacity: DIMENSION.div_ceil(10), overflow: Overflow::Shard };
+    let Some(table) = measure("w-l1", Profile::Paper, message, &[8], SetUp::papers) else { return };
+    // what the recipe read literally showed on these features, in other hands
+    let reference = 83.5;
+    assert!((table.accuracy("w-l1, 8 rounds") - reference).abs() <= within(1.5));
 }

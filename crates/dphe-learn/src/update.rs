@@ -160,20 +160,10 @@ impl LocalTrainer {
         };
         let intercepts = difference(trained.intercepts(), global.intercepts());
         let changes = || difference(trained.flat(), global.flat());
-        let mut cut = 0;
-        let (support, values) = match self.message {
-            Message::SparseWeights { capacity, overflow } => {
-                let sent = limited(trained.flat(), capacity, overflow)?;
-                cut = trained.nonzeros() - sent.1.len();
-                sent
-            }
+        let (support, values, cut) = match self.message {
+            Message::SparseWeights { capacity, overflow } => limited(trained.flat(), capacity, overflow)?,
             Message::LargestWeights { capacity } => limited(trained.flat(), capacity, Overflow::Truncate)?,
-            Message::SparseDifferences { capacity, overflow } => {
-                let changes = changes();
-                let sent = limited(&changes, capacity, overflow)?;
-                cut = changes.iter().filter(|&&v| v != 0.0).count() - sent.1.len();
-                sent
-            }
+            Message::SparseDifferences { capacity, overflow } => limited(&changes(), capacity, overflow)?,
             Message::LargestDifferences { capacity, feedback } => {
                 let mut changes = changes();
                 residual.add_to(&mut changes)?;
@@ -181,7 +171,7 @@ impl LocalTrainer {
                 let values = chosen.iter().map(|&i| changes[i]).collect();
                 chosen.iter().for_each(|&i| changes[i] = 0.0);
                 residual.keep(changes, feedback);
-                (Support::Weights(chosen), values)
+                (Support::Weights(chosen), values, 0)
             }
             Message::LargestBlocks { width, capacity, feedback } => {
                 let mut changes = changes();
@@ -195,9 +185,9 @@ impl LocalTrainer {
                     weights.fill(0.0);
                 }
                 residual.keep(changes, feedback);
-                (Support::Blocks { width, blocks }, values)
+                (Support::Blocks { width, blocks }, values, 0)
             }
-            Message::Rotating | Message::Full => (Support::All, changes()),
+            Message::Rotating | Message::Full => (Support::All, changes(), 0),
         };
         Ok(LocalUpdate { kind: self.message.kind(), support, values, intercepts, cut })
     }
@@ -278,7 +268,7 @@ pub struct LocalUpdate {
     support: Support,
     values: Vec<f64>,
     intercepts: Vec<f64>,
-    /// Non-zeros that L1 left and the message had no room for.
+    /// Non-zeros that the learner left and a message of few weights had no room for.
     cut: usize,
 }
 
@@ -308,8 +298,8 @@ impl LocalUpdate {
         self.values.iter().filter(|&&v| v != 0.0).count()
     }
 
-    /// Non-zeros that L1 left, those included that the message had no room for: what a [`StrengthController`] wants
-    /// to know the mean of.
+    /// Non-zeros that the learner left, those included that a message of few weights had no room for and nobody keeps
+    /// for later: what a [`StrengthController`] wants to know the mean of.
     ///
     /// [`StrengthController`]: crate::StrengthController
     pub fn learnt_nonzeros(&self) -> usize {
@@ -343,14 +333,14 @@ fn difference(new: &[f64], old: &[f64]) -> Vec<f64> {
     new.iter().zip(old).map(|(new, old)| new - old).collect()
 }
 
-/// The non-zeros, at most `capacity` of them if that is the rule.
-fn limited(values: &[f64], capacity: usize, overflow: Overflow) -> Result<(Support, Vec<f64>), Error> {
+/// The non-zeros, at most `capacity` of them if that is the rule, and how many were left out.
+fn limited(values: &[f64], capacity: usize, overflow: Overflow) -> Result<(Support, Vec<f64>, usize), Error> {
     let nonzeros = values.iter().filter(|&&v| v != 0.0).count();
     let chosen = match overflow {
         Overflow::Refuse if nonzeros > capacity => return Err(Error::Capacity { nonzeros, capacity }),
         Overflow::Truncate => select::largest(values, capacity),
         Overflow::Shard | Overflow::Refuse => select::largest(values, nonzeros),
     };
-    let sent = chosen.iter().map(|&i| values[i]).collect();
-    Ok((Support::Weights(chosen), sent))
+    let (sent, cut) = (chosen.iter().map(|&i| values[i]).collect(), nonzeros - chosen.len());
+    Ok((Support::Weights(chosen), sent, cut))
 }

@@ -66,6 +66,8 @@ fn whole_classifiers_and_their_budget() {
     assert_eq!((all.kind(), dense(&all)), (UpdateKind::Weights, trained.flat().to_vec()));
     let cut = send(Overflow::Truncate).unwrap();
     assert_eq!(cut.nonzeros(), 9);
+    // the controller hears of all
+    assert_eq!((cut.learnt_nonzeros(), all.learnt_nonzeros()), (nonzeros, nonzeros));
     let smallest = cut.values().iter().map(|v| v.abs()).fold(f64::INFINITY, f64::min);
     let left = dense(&cut)
         .iter()
@@ -77,6 +79,18 @@ fn whole_classifiers_and_their_budget() {
     let top =
         run(Message::LargestWeights { capacity: 9 }, sgd(0.5, 0.02), &[], &mut Residual::new()).unwrap();
     assert_eq!(top, cut);
+}
+
+#[test]
+fn a_trainer_with_another_strength_is_another_trainer() {
+    let message = Message::SparseWeights { capacity: DIMENSION, overflow: Overflow::Shard };
+    let trainer = LocalTrainer::new(sgd(0.5, 0.02), message).unwrap();
+    assert_eq!(trainer.with_strength(0.1).unwrap(), LocalTrainer::new(sgd(0.5, 0.1), message).unwrap());
+    assert!(trainer.with_strength(-1.0).is_err() && trainer.with_strength(f64::NAN).is_err());
+    let penalty = Penalty::elastic_net(0.02, 0.5).unwrap();
+    let fista = FistaParams { penalty, iterations: 5, grouped: false, threads: Threads::ONE };
+    let trainer = LocalTrainer::new(fista.check().unwrap(), message).unwrap();
+    assert_eq!(trainer.with_strength(0.1).unwrap().penalty(), penalty.with_strength(0.1).unwrap());
 }
 
 #[test]
