@@ -1,14 +1,18 @@
 //! One round's average: updates in, their sum out, encrypted or not.
 
 mod encrypted;
+mod numbers;
 mod plain;
 
 pub use encrypted::DpheAverage;
+pub use numbers::intercept_scale;
+pub(crate) use numbers::tells_density;
 pub use plain::PlainAverage;
 
 use dphe::{PublicSupport, Round, TaskParams};
 use dphe_learn::Weights;
 use dphe_learn::update::{LocalUpdate, Message, UpdateKind, UpdateSum};
+use numbers::Form;
 
 use crate::task::{check_pair, name};
 use crate::{Cost, Error, Seconds, Stopwatch};
@@ -34,6 +38,11 @@ impl Weighting {
             Self::Equal => 0,
             Self::Samples { most } => most.trailing_zeros() as u8,
         }
+    }
+
+    /// Dense values that it adds to a message.
+    pub(crate) fn values(self) -> usize {
+        usize::from(self != Self::Equal)
     }
 
     pub(crate) fn check(self) -> Result<(), Error> {
@@ -81,6 +90,12 @@ pub struct Averaged {
     pub sum: UpdateSum,
     /// The fraction of zeros in it.
     pub sparsity: f64,
+    /// The mean share of weights that L1 left to users, if the task has a value for it: one number, summed encrypted
+    /// like the others.
+    pub density: Option<f64>,
+    /// How many of all users' numbers were outside the task's range and were cut to it. Every user knows its own;
+    /// the sum of them is known to a simulation only. None where numbers are summed as they are.
+    pub clipped: Option<usize>,
     /// What it cost.
     pub cost: Cost,
 }
@@ -124,7 +139,7 @@ pub trait Average {
     /// [`Error::Shape`] or [`Error::Unsuited`].
     fn check(&self, global: &Weights, message: Message) -> Result<(), Error> {
         let task = self.task();
-        check_model(task, self.weighting(), global)?;
+        check_model(task, self.weighting(), global, message.is_sparse_by_l1())?;
         check_pair(task.profile(), message)?;
         let public = !task.has_private_support();
         if message == Message::Rotating && task.block() != global.classes() {
@@ -145,8 +160,15 @@ pub trait Average {
     }
 }
 
-fn check_model(task: &TaskParams, weighting: Weighting, global: &Weights) -> Result<(), Error> {
-    let dense = global.classes() + usize::from(weighting != Weighting::Equal);
+/// `may_tell_density`: messages may carry one more dense value.
+fn check_model(
+    task: &TaskParams,
+    weighting: Weighting,
+    global: &Weights,
+    may_tell_density: bool,
+) -> Result<(), Error> {
+    let dense = global.classes() + weighting.values();
+    let dense = if may_tell_density && task.dense() == dense + 1 { dense + 1 } else { dense };
     for (what, task, model) in
         [("weights", task.dimension(), global.dimension()), ("dense values", task.dense(), dense)]
     {
@@ -161,13 +183,15 @@ fn check_model(task: &TaskParams, weighting: Weighting, global: &Weights) -> Res
 fn check_weighting(task: &TaskParams, weighting: Weighting) -> Result<(), Error> {
     weighting.check()?;
     let config = task.config();
-    if weighting == Weighting::Equal || (config.clip_exponent >= 1 && config.scale_bits >= weighting.bits()) {
+    // a count of the most is half the range
+    let bits = i32::from(config.scale_bits) + i32::from(config.clip_exponent) - 1;
+    if weighting == Weighting::Equal || bits >= i32::from(weighting.bits()) {
         return Ok(());
     }
     Err(Error::Parameter {
-        name: "clip exponent",
-        value: config.clip_exponent.into(),
-        remedy: "counts need at least 1, and as many fractional bits as the most samples have",
+        name: "scale bits",
+        value: config.scale_bits.into(),
+        remedy: "counts need one more bit below the range than the most samples have",
     })
 }
 
@@ -179,7 +203,7 @@ fn check_round(
     global: &Weights,
     contributions: &[Contribution],
 ) -> Result<UpdateKind, Error> {
-    check_model(task, weighting, global)?;
+    check_model(task, weighting, global, true)?;
     let (users, needed, most) = (contributions.len(), task.floor(enrolled), task.max_users());
     let Some(first) = contributions.first().filter(|_| users >= needed) else {
         return Err(Error::TooFewUsers { users, needed });
@@ -210,42 +234,4 @@ fn check_round(
         }
     }
     Ok(first.update.kind())
-}
-
-/// A user's numbers as they are summed: scaled by how much the user counts, which comes last.
-struct Numbers {
-    indices: Vec<usize>,
-    values: Vec<f64>,
-    dense: Vec<f64>,
-}
-
-impl Numbers {
-    fn of(contribution: &Contribution, weighting: Weighting) -> Self {
-        let factor = weighting.factor(contribution.samples);
-        let (indices, values) =
-            contribution.update.entries().map(|(index, value)| (index, value * factor)).unzip();
-        let mut dense: Vec<f64> = contribution.update.intercepts().iter().map(|b| b * factor).collect();
-        if weighting != Weighting::Equal {
-            dense.push(factor);
-        }
-        Self { indices, values, dense }
-    }
-}
-
-/// The opened sum of [`Numbers`] as the learner's.
-fn averaged(
-    kind: UpdateKind,
-    weighting: Weighting,
-    users: usize,
-    flat: Vec<f64>,
-    mut dense: Vec<f64>,
-    cost: Cost,
-) -> Result<Averaged, Error> {
-    let total = match weighting {
-        Weighting::Equal => users as f64,
-        Weighting::Samples { .. } => dense.pop().unwrap_or(0.0),
-    };
-    let zeros = flat.iter().filter(|&&v| v == 0.0).count();
-    let sparsity = zeros as f64 / flat.len().max(1) as f64;
-    Ok(Averaged { sum: UpdateSum::from_parts(kind, flat, dense, total)?, sparsity, cost })
 }

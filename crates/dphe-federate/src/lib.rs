@@ -8,7 +8,7 @@ mod simulate;
 mod stopwatch;
 mod task;
 
-pub use average::{Average, Averaged, Contribution, DpheAverage, PlainAverage, Weighting};
+pub use average::{Average, Averaged, Contribution, DpheAverage, PlainAverage, Weighting, intercept_scale};
 pub use error::Error;
 pub use report::{Cost, RoundReport, Seconds};
 pub use scenario::{Scenario, ScenarioParams};

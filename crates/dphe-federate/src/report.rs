@@ -50,6 +50,11 @@ pub struct RoundReport {
     pub message_sparsity: f64,
     /// The fraction of zeros in the average.
     pub average_sparsity: f64,
+    /// The strength of L1 in this round, if a controller steers it.
+    pub strength: Option<f64>,
+    /// How many of all users' numbers were outside the task's range and were cut to it. A simulation knows, nobody in
+    /// a deployment does: each user knows only its own. None where numbers are summed as they are.
+    pub clipped: Option<usize>,
     /// What averaging cost.
     #[serde(flatten)]
     pub cost: Cost,

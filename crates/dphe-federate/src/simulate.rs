@@ -1,14 +1,18 @@
 //! N users, an average, and the public weights between them: what happens in a deployment, in one process.
 
+mod steer;
 mod watch;
 
 use dphe::Round;
 use dphe_learn::dataset::shares;
 use dphe_learn::linear::{Schedule, Stable};
 use dphe_learn::update::{Learner, LocalTrainer, Message, Residual, RoundInput};
-use dphe_learn::{Dataset, Real, Seed, Threads, Verdict, Weights};
+use dphe_learn::{Dataset, Real, Seed, StrengthController, Threads, Verdict, Weights};
 
+use self::steer::Steering;
 use self::watch::{Watch, accuracy, check_data};
+use crate::average::tells_density;
+use crate::task::name;
 use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
 
 /// Who takes part in a round.
@@ -57,6 +61,7 @@ pub struct Simulation<A, T = f32> {
     global: Weights,
     initial: Option<Watch<T>>,
     held_out: Option<Dataset<T>>,
+    steering: Option<Steering>,
 }
 
 impl<A: Average, T: Real> Simulation<A, T> {
@@ -99,6 +104,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
             global: initial,
             initial: None,
             held_out: None,
+            steering: None,
         })
     }
 
@@ -119,6 +125,26 @@ impl<A: Average, T: Real> Simulation<A, T> {
     pub fn with_held_out_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
         check_data(&self.global, &data)?;
         self.held_out = Some(data);
+        Ok(self)
+    }
+
+    /// Lets a controller steer the strength of L1, for `w-l1` and `d-l1`: one strength for everybody, from the mean
+    /// share of weights that L1 left to users. That share is summed encrypted, in a dense value that [`propose`] puts
+    /// into such tasks. Too strong an L1 ruins a model over rounds, so give the guard something to look at too,
+    /// [`Simulation::with_initial_data`].
+    ///
+    /// [`propose`]: crate::propose
+    ///
+    /// # Errors
+    /// If strength has nothing to do with what the message holds, or the task has no value for the share.
+    pub fn with_controller(mut self, controller: StrengthController) -> Result<Self, Error> {
+        check_steered(&self.trainer)?;
+        let task = self.average.task();
+        if !tells_density(task, self.average.weighting(), &self.global) {
+            let (task, model) = (task.dense(), task.dense() + 1);
+            return Err(Error::Shape { what: "dense values", task, model });
+        }
+        self.steering = Some(Steering::new(controller));
         Ok(self)
     }
 
@@ -151,18 +177,23 @@ impl<A: Average, T: Real> Simulation<A, T> {
             .collect()
     }
 
-    /// Learns differently from the next round on: another strength, say, as a controller wants it.
+    /// Learns differently from the next round on. A controller stays and keeps its strength.
     ///
     /// # Errors
-    /// If the task does not go with the message.
+    /// If the task does not go with the message, or the controller not with it.
     pub fn set_trainer(&mut self, trainer: LocalTrainer) -> Result<(), Error> {
         self.average.check(&self.global, trainer.message())?;
+        if self.steering.is_some() {
+            check_steered(&trainer)?;
+        }
         self.trainer = trainer;
         Ok(())
     }
 
     /// Up to this many rounds. Ends before if the guard says that the weights settled (not for `rotate`, whose rounds
-    /// change only a share of them) or that they diverge; then the best weights so far are put back.
+    /// change only a share of them) or that they diverge; then the best weights so far are put back. With a
+    /// controller, rounds go on from there once, at half the strength, which is not raised again; the second alarm
+    /// ends them.
     ///
     /// # Errors
     /// As [`Simulation::round`].
@@ -179,7 +210,9 @@ impl<A: Average, T: Real> Simulation<A, T> {
                     }
                     // they belong to the weights that were given up
                     self.residuals.iter_mut().for_each(Residual::reset);
-                    break;
+                    if !self.steering.as_mut().is_some_and(Steering::relent) {
+                        break;
+                    }
                 }
                 Some(Verdict::Settled) if self.trainer.message() != Message::Rotating => break,
                 _ => {}
@@ -228,6 +261,10 @@ impl<A: Average, T: Real> Simulation<A, T> {
         let round = self.round;
         // opened: whatever happens now, it cannot be opened again
         self.round = round.next();
+        let strength = self.steering.map(|steering| steering.strength());
+        if let (Some(steering), Some(density)) = (&mut self.steering, averaged.density) {
+            steering.observe(density)?;
+        }
         let next = averaged.sum.apply(&self.global, self.params.server_step)?;
 
         let relative_change = next.relative_change(&self.global)?;
@@ -245,6 +282,8 @@ impl<A: Average, T: Real> Simulation<A, T> {
             relative_change,
             message_sparsity: 1.0 - sent as f64 / (users * next.dimension()) as f64,
             average_sparsity: averaged.sparsity,
+            strength,
+            clipped: averaged.clipped,
             cost: averaged.cost,
             seconds: stopwatch.runs().then_some(seconds),
         };
@@ -272,8 +311,11 @@ impl<A: Average, T: Real> Simulation<A, T> {
             .collect()
     }
 
-    /// The trainer, with the steps of this round.
+    /// The trainer, with the steps or the strength of this round.
     fn trainer_of_round(&self) -> Result<LocalTrainer, Error> {
+        if let Some(steering) = &self.steering {
+            return Ok(self.trainer.with_strength(steering.strength())?);
+        }
         let rotating = self.trainer.message() == Message::Rotating;
         let Learner::Sgd(sgd) = self.trainer.learner() else { return Ok(self.trainer.clone()) };
         let mut params = sgd.params().clone();
@@ -287,6 +329,17 @@ impl<A: Average, T: Real> Simulation<A, T> {
         params.schedule = Schedule::Stable(Stable { step: stable.step / (1.0 + pass as f64), ..stable });
         Ok(LocalTrainer::new(params.check()?, Message::Rotating)?)
     }
+}
+
+/// Fails unless strength decides how much the message holds.
+fn check_steered(trainer: &LocalTrainer) -> Result<(), Error> {
+    let by_l1 = trainer.message().is_sparse_by_l1();
+    if by_l1 && trainer.penalty().l1_ratio() > 0.0 {
+        return Ok(());
+    }
+    let found = if by_l1 { "L2 alone" } else { name(trainer.message()) };
+    let (what, needed) = ("a strength controller", "`w-l1` or `d-l1` with some L1");
+    Err(Error::Learn(dphe_learn::Error::Unsuited { what, needed, found }))
 }
 
 impl<A: core::fmt::Debug, T> core::fmt::Debug for Simulation<A, T> {

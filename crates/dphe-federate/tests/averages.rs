@@ -5,10 +5,10 @@
 mod toy;
 
 use chacha20::ChaCha20Rng;
-use dphe::{Profile, Round, TaskParams};
+use dphe::{Profile, Round, TaskId, TaskParams};
 use dphe_federate::{
-    Average, Averaged, Contribution, DpheAverage, Error, PlainAverage, Seconds, Simulation, SimulationParams,
-    Stopwatch, Weighting,
+    Average, Averaged, Contribution, DpheAverage, Error, Participation, PlainAverage, Seconds, Simulation,
+    SimulationParams, Stopwatch, Weighting, intercept_scale, propose,
 };
 use dphe_learn::update::{Message, Overflow};
 use dphe_learn::{Seed, Weights};
@@ -18,7 +18,7 @@ struct Compared {
     encrypted: DpheAverage<ChaCha20Rng>,
     plain: PlainAverage,
     rounded: PlainAverage,
-    /// The largest difference to the plain average so far.
+    /// The largest difference to the plain average so far, in half steps of the fixed point.
     worst: f64,
 }
 
@@ -43,9 +43,25 @@ impl Average for Compared {
         let rounded = self.rounded.average(round, global, contributions, stopwatch, seconds)?;
         let encrypted = self.encrypted.average(round, global, contributions, stopwatch, seconds)?;
         assert_eq!(encrypted.sum, rounded.sum, "bit for bit, round {round}");
+        assert_eq!(encrypted.density, rounded.density);
+        assert_eq!((encrypted.clipped, rounded.clipped, plain.clipped), (Some(0), Some(0), None));
+        // half a step for a plain mean; counts below the most make the divisor smaller
+        let total: f64 = match self.weighting() {
+            Weighting::Equal => contributions.len() as f64,
+            Weighting::Samples { most } => {
+                let counted = contributions.iter().map(|c| c.samples.min(most as usize));
+                counted.sum::<usize>() as f64 / f64::from(most)
+            }
+        };
+        let step = 2f64.powi(-i32::from(self.task().config().scale_bits));
+        let half = contributions.len() as f64 * step / 2.0 / total;
+        let intercept_half = half * intercept_scale(self.task(), global);
         let (a, b) = (encrypted.sum.apply(global, 1.0)?, plain.sum.apply(global, 1.0)?);
-        for (a, b) in a.flat().iter().chain(a.intercepts()).zip(b.flat().iter().chain(b.intercepts())) {
-            self.worst = self.worst.max((a - b).abs());
+        for (a, b) in a.flat().iter().zip(b.flat()) {
+            self.worst = self.worst.max((a - b).abs() / half);
+        }
+        for (a, b) in a.intercepts().iter().zip(b.intercepts()) {
+            self.worst = self.worst.max((a - b).abs() / intercept_half);
         }
         Ok(encrypted)
     }
@@ -61,12 +77,19 @@ fn messages() -> Vec<(&'static str, Profile, Message)> {
         ("d-topk", Profile::Paper, Message::LargestDifferences { capacity: 12, feedback }),
         ("w-l1", Profile::Paper, Message::SparseWeights { capacity: 12, overflow: Overflow::Shard }),
         ("w-l1", Profile::Sparse, Message::SparseWeights { capacity: 30, overflow: Overflow::Truncate }),
+        ("d-l1", Profile::Sparse, Message::SparseDifferences { capacity: 30, overflow: Overflow::Truncate }),
         ("w-topk", Profile::Full, Message::LargestWeights { capacity: 12 }),
+        ("w-topk", Profile::Sparse, Message::LargestWeights { capacity: 12 }),
     ]
 }
 
-fn simulation<A: Average>(message: Message, average: A, users: usize) -> Simulation<A, f64> {
-    let params = SimulationParams::default();
+fn simulation<A: Average>(
+    message: Message,
+    average: A,
+    users: usize,
+    participation: Participation,
+) -> Simulation<A, f64> {
+    let params = SimulationParams { participation, ..SimulationParams::default() };
     let users = toy::users(users);
     Simulation::new(users, toy::initial(), toy::trainer(message), average, params, Seed::new(3))
         .unwrap()
@@ -75,9 +98,13 @@ fn simulation<A: Average>(message: Message, average: A, users: usize) -> Simulat
 }
 
 #[test]
-fn encrypted_and_plain_agree_on_every_weight_of_ten_rounds() {
+fn encrypted_and_plain_agree_to_the_fixed_point_step_on_every_weight_of_ten_rounds() {
     for (name, profile, message) in messages() {
-        for weighting in [Weighting::Equal, Weighting::Samples { most: 64 }] {
+        for (weighting, participation) in [
+            (Weighting::Equal, Participation::Everyone),
+            (Weighting::Equal, Participation::Some(3)),
+            (Weighting::Samples { most: 64 }, Participation::Some(4)),
+        ] {
             let task = toy::task(profile, message, weighting, |_| {});
             let compared = Compared {
                 encrypted: toy::encrypted(&task, weighting, 5),
@@ -85,21 +112,13 @@ fn encrypted_and_plain_agree_on_every_weight_of_ten_rounds() {
                 rounded: toy::plain(&task, weighting, 5).rounded(),
                 worst: 0.0,
             };
-            let mut simulation = simulation(message, compared, 5);
+            let mut simulation = simulation(message, compared, 5, participation);
             let reports = simulation.run(10, &mut Stopwatch::none()).unwrap();
-            // half a step for a plain mean; counts below the most make the divisor smaller
-            let (users, step) = (5.0, 2f64.powi(-i32::from(task.config().scale_bits)));
-            let total: f64 = match weighting {
-                Weighting::Equal => users,
-                Weighting::Samples { most } => {
-                    toy::users(5).iter().map(|d| d.len().min(most as usize) as f64).sum::<f64>()
-                        / f64::from(most)
-                }
-            };
-            let (bound, worst) = (users * step / 2.0 / total, simulation.average().worst);
-            let last = reports.last().unwrap();
-            println!("{name} {profile} {weighting:?}: off by {worst:.2e} of {bound:.2e}; {last:?}");
-            assert!(worst > 0.0 && worst <= bound * (1.0 + 1e-9), "{name} {profile}: {worst} > {bound}");
+            let (last, worst) = (reports.last().unwrap(), simulation.average().worst);
+            println!(
+                "{name} {profile} {weighting:?} {participation:?}: off by {worst:.2} half steps; {last:?}"
+            );
+            assert!(worst > 0.0 && worst <= 1.0 + 1e-9, "{name} {profile}: {worst} half steps");
             assert_eq!(reports.len(), 10);
             let cost = last.cost;
             assert_eq!(cost.singles.is_some(), profile != Profile::Full);
@@ -113,21 +132,70 @@ fn encrypted_and_plain_agree_on_every_weight_of_ten_rounds() {
 #[test]
 fn whole_runs_with_rounding_are_the_same_bit_for_bit() {
     for (name, profile, message) in messages() {
-        let task = toy::task(profile, message, Weighting::Equal, |_| {});
-        let mut a = simulation(message, toy::encrypted(&task, Weighting::Equal, 4), 4);
-        let mut b = simulation(message, toy::plain(&task, Weighting::Equal, 4).rounded(), 4);
-        let mut c = simulation(message, toy::plain(&task, Weighting::Equal, 4), 4);
-        for simulation in [&mut b, &mut c] {
-            simulation.run(10, &mut Stopwatch::none()).unwrap();
+        for (weighting, participation) in [
+            (Weighting::Equal, Participation::Everyone),
+            (Weighting::Samples { most: 64 }, Participation::Some(3)),
+        ] {
+            let task = toy::task(profile, message, weighting, |_| {});
+            let mut a = simulation(message, toy::encrypted(&task, weighting, 4), 4, participation);
+            let mut b = simulation(message, toy::plain(&task, weighting, 4).rounded(), 4, participation);
+            let mut c = simulation(message, toy::plain(&task, weighting, 4), 4, participation);
+            for simulation in [&mut b, &mut c] {
+                simulation.run(10, &mut Stopwatch::none()).unwrap();
+            }
+            let reports = a.run(10, &mut Stopwatch::none()).unwrap();
+            assert_eq!(a.global(), b.global(), "{name} {profile}");
+            // rounds build on each other: where a step of rounding makes a user choose another block, the runs
+            // part, and only runs that choose nothing stay together
+            let far = a.global().relative_change(c.global()).unwrap();
+            println!(
+                "{name} {profile}: {far:.1e} from plain, accuracy {:?}",
+                reports.last().unwrap().accuracy
+            );
+            assert!(far < 1e-3 || !matches!(message, Message::Rotating | Message::Full), "{name}: {far}");
         }
-        let reports = a.run(10, &mut Stopwatch::none()).unwrap();
-        assert_eq!(a.global(), b.global(), "{name} {profile}");
-        // rounds build on each other: where a step of rounding makes a user choose another block, the runs part,
-        // and only runs that choose nothing stay together
-        let far = a.global().relative_change(c.global()).unwrap();
-        println!("{name} {profile}: {far:.1e} from plain, accuracy {:?}", reports.last().unwrap().accuracy);
-        assert!(far < 1e-3 || !matches!(message, Message::Rotating | Message::Full), "{name}: {far}");
     }
+}
+
+#[test]
+fn intercepts_do_not_widen_the_slots() {
+    let with_intercepts = |b: f64| Weights::new(20, vec![0.03; 80], vec![b; 4]).unwrap();
+    let task = |b: f64| {
+        let model = with_intercepts(b);
+        let config = propose(Profile::Full, Message::Rotating, &model, 8, Weighting::Equal).unwrap();
+        TaskParams::new(TaskId::from_bytes([3; 16]), config).unwrap()
+    };
+    assert_eq!(task(0.1).slot_bits(), task(900.0).slot_bits());
+    assert_eq!(task(0.1).config().clip_exponent, -2);
+    // four times the largest, over the range of a quarter
+    assert_eq!(intercept_scale(&task(0.1), &with_intercepts(0.1)), 16.0);
+    assert_eq!(intercept_scale(&task(0.1), &with_intercepts(-900.0)), 4096.0 * 4.0);
+    assert!(intercept_scale(&task(0.1), &with_intercepts(f64::MAX)).is_finite());
+    // whole classifiers may be so large that intercepts need no help
+    let message = Message::LargestWeights { capacity: 4 };
+    let large = Weights::new(20, vec![100.0; 80], vec![1.0; 4]).unwrap();
+    let config = propose(Profile::Sparse, message, &large, 8, Weighting::Equal).unwrap();
+    let large_task = TaskParams::new(TaskId::from_bytes([3; 16]), config).unwrap();
+    assert_eq!(intercept_scale(&large_task, &large), 1.0);
+}
+
+#[test]
+fn differences_beyond_the_range_are_cut_and_counted() {
+    let message = Message::Full;
+    // a range of 1/64, less than a first round learns
+    let task = toy::task(Profile::Full, message, Weighting::Equal, |config| config.clip_exponent = -6);
+    let mut encrypted =
+        simulation(message, toy::encrypted(&task, Weighting::Equal, 3), 3, Participation::Everyone);
+    let mut rounded =
+        simulation(message, toy::plain(&task, Weighting::Equal, 3).rounded(), 3, Participation::Everyone);
+    let (a, b) =
+        (encrypted.round(&mut Stopwatch::none()).unwrap(), rounded.round(&mut Stopwatch::none()).unwrap());
+    assert_eq!(a.clipped, b.clipped);
+    assert!(a.clipped.unwrap() > 0);
+    assert_eq!(encrypted.global(), rounded.global());
+    let most = 2f64.powi(-6);
+    let initial = toy::initial();
+    assert!(encrypted.global().flat().iter().zip(initial.flat()).all(|(new, old)| (new - old).abs() < most));
 }
 
 #[test]

@@ -155,7 +155,9 @@ fn what_does_not_fit_together_is_refused() {
     assert!(matches!(refused, Err(Error::Parameter { name: "server step", .. })));
 
     // counts that the fixed point cannot hold
-    let coarse = toy::task(Profile::Full, Message::Rotating, Weighting::Equal, |c| c.clip_exponent = 0);
+    let coarse = toy::task(Profile::Full, Message::Rotating, Weighting::Equal, |c| {
+        c.clip_exponent = -10;
+    });
     assert!(PlainAverage::new(coarse, Weighting::Samples { most: 64 }, 3).is_err());
 }
 
@@ -209,6 +211,7 @@ fn reports_are_json_with_times_by_the_clock_that_was_given() {
             "average_sparsity",
             "bytes",
             "ciphertexts",
+            "clipped",
             "initial_accuracy",
             "message_sparsity",
             "relative_change",
@@ -216,6 +219,7 @@ fn reports_are_json_with_times_by_the_clock_that_was_given() {
             "seconds",
             "shards",
             "singles",
+            "strength",
             "users",
             "verdict"
         ]

@@ -3,71 +3,17 @@
 //! Only the *difference* to the public weights or the weights themselves leave this module, restricted to what the
 //! message may carry. What is left out stays with the user as a [`Residual`] and is sent later.
 
+mod message;
 mod residual;
 mod select;
 mod sum;
 
+pub use message::{Message, Overflow};
 pub use residual::Residual;
 pub use sum::UpdateSum;
 
-use crate::linear::{Fista, Problem, Schedule, Sgd};
+use crate::linear::{Fista, Penalty, Problem, Schedule, Sgd};
 use crate::{Dataset, Error, Real, Seed, Weights};
-
-/// What a message carries.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Message {
-    /// The whole classifier, made sparse by L1 (`w-l1`): the paper's message.
-    SparseWeights {
-        /// How many weights a message holds.
-        capacity: usize,
-        /// What happens to more non-zeros than that.
-        overflow: Overflow,
-    },
-    /// The largest weights of the whole classifier (`w-topk`).
-    LargestWeights {
-        /// How many.
-        capacity: usize,
-    },
-    /// The difference, made sparse by L1 (`d-l1`).
-    SparseDifferences {
-        /// How many weights a message holds.
-        capacity: usize,
-        /// What happens to more non-zeros than that.
-        overflow: Overflow,
-    },
-    /// The largest differences, with what earlier messages left out (`d-topk`).
-    LargestDifferences {
-        /// How many.
-        capacity: usize,
-        /// The share of what is left out that is kept for later, normally 0.9.
-        feedback: f64,
-    },
-    /// The blocks of consecutive weights with the largest differences, with what earlier messages left out
-    /// (`d-block`).
-    LargestBlocks {
-        /// Weights in a block; the number of classes makes a block of every feature.
-        width: usize,
-        /// How many blocks.
-        capacity: usize,
-        /// The share of what is left out that is kept for later, normally 0.9.
-        feedback: f64,
-    },
-    /// All differences of the features that everybody trains in this round, and no others (`rotate`): the default.
-    Rotating,
-    /// All differences.
-    Full,
-}
-
-/// What happens when L1 leaves more weights than a message holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overflow {
-    /// The smallest are dropped, so that every message has the same size.
-    Truncate,
-    /// All are sent, in several messages: the paper's way. Their number tells how many weights there are.
-    Shard,
-    /// It is an error.
-    Refuse,
-}
 
 /// The learner of a round.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,6 +106,34 @@ impl LocalTrainer {
         &self.learner
     }
 
+    /// The same with another strength of the penalty, as a controller wants it.
+    ///
+    /// # Errors
+    /// If the strength is negative or not finite.
+    pub fn with_strength(&self, strength: f64) -> Result<Self, Error> {
+        let learner = match &self.learner {
+            Learner::Sgd(sgd) => {
+                let mut params = sgd.params().clone();
+                params.penalty = params.penalty.with_strength(strength)?;
+                Learner::Sgd(params.check()?)
+            }
+            Learner::Fista(fista) => {
+                let mut params = *fista.params();
+                params.penalty = params.penalty.with_strength(strength)?;
+                Learner::Fista(params.check()?)
+            }
+        };
+        Ok(Self { learner, message: self.message })
+    }
+
+    /// The penalty of the learner.
+    pub fn penalty(&self) -> Penalty {
+        match &self.learner {
+            Learner::Sgd(sgd) => sgd.params().penalty,
+            Learner::Fista(fista) => fista.params().penalty,
+        }
+    }
+
     /// One user's part of a round. `residual` is what this user's earlier messages left out; it is the user's
     /// secret, outlives rounds that the user misses, and starts anew with a new model.
     ///
@@ -186,18 +160,19 @@ impl LocalTrainer {
         };
         let intercepts = difference(trained.intercepts(), global.intercepts());
         let changes = || difference(trained.flat(), global.flat());
-        let (kind, support, values) = match self.message {
+        let mut cut = 0;
+        let (support, values) = match self.message {
             Message::SparseWeights { capacity, overflow } => {
-                let (support, values) = limited(trained.flat(), capacity, overflow)?;
-                (UpdateKind::Weights, support, values)
+                let sent = limited(trained.flat(), capacity, overflow)?;
+                cut = trained.nonzeros() - sent.1.len();
+                sent
             }
-            Message::LargestWeights { capacity } => {
-                let (support, values) = limited(trained.flat(), capacity, Overflow::Truncate)?;
-                (UpdateKind::Weights, support, values)
-            }
+            Message::LargestWeights { capacity } => limited(trained.flat(), capacity, Overflow::Truncate)?,
             Message::SparseDifferences { capacity, overflow } => {
-                let (support, values) = limited(&changes(), capacity, overflow)?;
-                (UpdateKind::Difference, support, values)
+                let changes = changes();
+                let sent = limited(&changes, capacity, overflow)?;
+                cut = changes.iter().filter(|&&v| v != 0.0).count() - sent.1.len();
+                sent
             }
             Message::LargestDifferences { capacity, feedback } => {
                 let mut changes = changes();
@@ -206,7 +181,7 @@ impl LocalTrainer {
                 let values = chosen.iter().map(|&i| changes[i]).collect();
                 chosen.iter().for_each(|&i| changes[i] = 0.0);
                 residual.keep(changes, feedback);
-                (UpdateKind::Difference, Support::Weights(chosen), values)
+                (Support::Weights(chosen), values)
             }
             Message::LargestBlocks { width, capacity, feedback } => {
                 let mut changes = changes();
@@ -220,11 +195,11 @@ impl LocalTrainer {
                     weights.fill(0.0);
                 }
                 residual.keep(changes, feedback);
-                (UpdateKind::Difference, Support::Blocks { width, blocks }, values)
+                (Support::Blocks { width, blocks }, values)
             }
-            Message::Rotating | Message::Full => (UpdateKind::Difference, Support::All, changes()),
+            Message::Rotating | Message::Full => (Support::All, changes()),
         };
-        Ok(LocalUpdate { kind, support, values, intercepts })
+        Ok(LocalUpdate { kind: self.message.kind(), support, values, intercepts, cut })
     }
 
     /// Trains some features only. The others keep their public weights, so what they add to a score is fixed.
@@ -265,6 +240,7 @@ impl LocalTrainer {
             support: Support::Blocks { width: global.classes(), blocks: features.to_vec() },
             values: difference(trained.flat(), start.flat()),
             intercepts: difference(trained.intercepts(), global.intercepts()),
+            cut: 0,
         })
     }
 }
@@ -302,6 +278,8 @@ pub struct LocalUpdate {
     support: Support,
     values: Vec<f64>,
     intercepts: Vec<f64>,
+    /// Non-zeros that L1 left and the message had no room for.
+    cut: usize,
 }
 
 impl LocalUpdate {
@@ -328,6 +306,14 @@ impl LocalUpdate {
     /// Numbers that are not exactly zero.
     pub fn nonzeros(&self) -> usize {
         self.values.iter().filter(|&&v| v != 0.0).count()
+    }
+
+    /// Non-zeros that L1 left, those included that the message had no room for: what a [`StrengthController`] wants
+    /// to know the mean of.
+    ///
+    /// [`StrengthController`]: crate::StrengthController
+    pub fn learnt_nonzeros(&self) -> usize {
+        self.nonzeros() + self.cut
     }
 
     /// Flat index and number, for all that is sent.

@@ -6,7 +6,8 @@ use dphe::{
 use dphe_learn::Weights;
 use rand_core::CryptoRng;
 
-use super::{Average, Averaged, Contribution, Numbers, Weighting, averaged, check_round, check_weighting};
+use super::numbers::Numbers;
+use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
 /// Users, an aggregator and a key generator. Nothing passes between them but what would pass in earnest.
@@ -65,8 +66,13 @@ impl<R: CryptoRng> DpheAverage<R> {
         self.key_generator
     }
 
-    fn seal(&mut self, round: Round, contribution: &Contribution) -> Result<dphe::SealedUpdate, Error> {
-        let Numbers { indices, values, dense } = Numbers::of(contribution, self.weighting);
+    fn seal(
+        &mut self,
+        round: Round,
+        form: &Form,
+        contribution: &Contribution,
+    ) -> Result<dphe::SealedUpdate, Error> {
+        let Numbers { indices, values, dense } = form.numbers(contribution);
         let task = self.key_generator.task();
         // below the dimension, which is below 2^30
         let indices = indices.into_iter().map(|index| index as u32).collect();
@@ -96,10 +102,12 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
     ) -> Result<Averaged, Error> {
         let (weighting, enrolled, threads) = (self.weighting, self.users.len(), self.threads);
         let kind = check_round(self.task(), weighting, enrolled, global, contributions)?;
-        let mut cost = Cost::default();
+        let form = Form::of(self.task(), weighting, global);
+        let (mut cost, mut clipped) = (Cost::default(), 0);
         let mut collecting = self.aggregator.begin(round);
         for contribution in contributions {
-            let sealed = stopwatch.time(&mut seconds.seal, || self.seal(round, contribution))?;
+            let sealed = stopwatch.time(&mut seconds.seal, || self.seal(round, &form, contribution))?;
+            clipped += sealed.clipped();
             cost.ciphertexts = cost.ciphertexts.max(sealed.ciphertexts(self.task()));
             cost.bytes = cost.bytes.max(sealed.to_body().len());
             stopwatch.time(&mut seconds.aggregate, || collecting.accept(sealed, threads))?;
@@ -121,7 +129,8 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
         self.users.iter_mut().for_each(|user| user.advance(next));
         self.aggregator.advance(next);
         let (flat, dense) = sums(self.task(), &sum);
-        averaged(kind, weighting, contributions.len(), flat, dense, cost)
+        let averaged = form.averaged(kind, contributions.len(), flat, dense)?;
+        Ok(Averaged { clipped: Some(clipped), cost, ..averaged })
     }
 }
 

@@ -3,7 +3,7 @@
 use dphe::{ClipRule, Round, TaskParams};
 use dphe_learn::Weights;
 
-use super::{Average, Averaged, Contribution, Numbers, Weighting, averaged, check_round, check_weighting};
+use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
 /// Adds in the clear, by the rules of the same task: the control of every experiment.
@@ -33,7 +33,7 @@ impl PlainAverage {
     }
 
     /// A number as it is added. Written here once more, so that the control does not repeat what it controls.
-    fn number(&self, index: usize, value: f64) -> Result<f64, Error> {
+    fn number(&self, index: usize, value: f64, clipped: &mut usize) -> Result<f64, Error> {
         if !self.rounds_numbers {
             return Ok(value);
         }
@@ -42,6 +42,7 @@ impl PlainAverage {
         if !value.is_finite() || (value.abs() > clip && config.clip_rule == ClipRule::Refuse) {
             return Err(Error::Protocol(dphe::Error::Value { index, reason: "outside the task's range" }));
         }
+        *clipped += usize::from(value.abs() > clip);
         let most = clip - 1.0 / scale;
         Ok(((value * scale).round_ties_even() / scale).clamp(-most, most))
     }
@@ -65,23 +66,26 @@ impl Average for PlainAverage {
         seconds: &mut Seconds,
     ) -> Result<Averaged, Error> {
         let kind = check_round(&self.task, self.weighting, self.users, global, contributions)?;
+        let form = Form::of(&self.task, self.weighting, global);
         let mut flat = vec![0.0; global.dimension()];
         let mut dense = vec![0.0; self.task.dense()];
         let mut cost = Cost { shards: 1, ..Cost::default() };
+        let mut clipped = 0;
         stopwatch.time(&mut seconds.aggregate, || {
             for contribution in contributions {
-                let numbers = Numbers::of(contribution, self.weighting);
+                let numbers = form.numbers(contribution);
                 for (&index, &value) in numbers.indices.iter().zip(&numbers.values) {
-                    flat[index] += self.number(index, value)?;
+                    flat[index] += self.number(index, value, &mut clipped)?;
                 }
                 for (index, (sum, &value)) in dense.iter_mut().zip(&numbers.dense).enumerate() {
-                    *sum += self.number(index, value)?;
+                    *sum += self.number(index, value, &mut clipped)?;
                 }
                 // as single-precision numbers, without the indices
                 cost.bytes = cost.bytes.max(4 * (numbers.values.len() + numbers.dense.len()));
             }
             Ok::<(), Error>(())
         })?;
-        averaged(kind, self.weighting, contributions.len(), flat, dense, cost)
+        let averaged = form.averaged(kind, contributions.len(), flat, dense)?;
+        Ok(Averaged { clipped: self.rounds_numbers.then_some(clipped), cost, ..averaged })
     }
 }
