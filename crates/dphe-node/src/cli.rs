@@ -3,6 +3,8 @@
 mod bench;
 mod key;
 mod measure;
+mod serve;
+mod task;
 
 use clap::{Parser, Subcommand};
 use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
@@ -22,6 +24,15 @@ enum Command {
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Write a task file to be changed
+    Init(task::Init),
+    /// Make the keys of a task, and a start-up kit for each party
+    Keygen(task::Keygen),
+    /// Run a service of a task
+    #[command(subcommand)]
+    Serve(serve::Serve),
+    /// Take part in a task as a user
+    Join(serve::Join),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -33,6 +44,10 @@ impl Cli {
         match self.command {
             Command::Key(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Init(command) => command.run(),
+            Command::Keygen(command) => command.run(),
+            Command::Serve(command) => command.run(),
+            Command::Join(command) => command.run(),
         }
     }
 }
@@ -58,6 +73,14 @@ pub(crate) enum CliError {
     KeyBits(dphe_paillier::Error),
     #[error("{0}")]
     KeyFile(#[from] KeyFileError),
+    #[error("{0}")]
+    Node(#[from] dphe_node::Error),
+    #[error("there is no party {name:?}")]
+    UnknownParty { name: String },
+    #[error("the operating system gives no threads or signals: {source}")]
+    Runtime { source: std::io::Error },
+    #[error("the kit changed while it was read")]
+    Backwards,
     #[error("the passphrase could not be read: {0}")]
     Passphrase(std::io::Error),
     #[error("the passphrases differ")]
@@ -80,6 +103,9 @@ impl CliError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::KeyFile(error) => error.hint(),
+            Self::Node(error) => error.hint(),
+            Self::UnknownParty { .. } => Some("aggregator, or user-1, user-2, ...".into()),
+            Self::Runtime { .. } | Self::Backwards => None,
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {

@@ -1,11 +1,11 @@
 //! The program `dphe`: parse, run, map an error to two lines and an exit code.
 
 mod cli;
-mod key_file;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use dphe_node::key_file;
 
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {

@@ -1,0 +1,16 @@
+//! The parties as processes: task files, start-up kits, storage, services over TLS, and the user's client. The program
+//! `dphe` is a command line in front of this; tests start services in-process.
+
+pub mod certificates;
+mod error;
+pub mod features_file;
+pub mod http;
+pub mod key_file;
+pub mod kit;
+pub mod learning;
+pub mod service;
+pub mod store;
+pub mod task_file;
+pub mod telemetry;
+
+pub use error::Error;
