@@ -1,6 +1,7 @@
 //! The command line. One file for each command; this one names them and says how they fail.
 
 mod bench;
+mod inspect;
 mod key;
 mod measure;
 mod serve;
@@ -33,6 +34,12 @@ enum Command {
     Serve(serve::Serve),
     /// Take part in a task as a user
     Join(serve::Join),
+    /// Look at a kit, the clock, the port and the peers before the day it matters
+    Doctor(inspect::Doctor),
+    /// Ask the services of a task how they stand
+    Status(inspect::Status),
+    /// Check again what a party stored: the log's chain of hashes, and every round's signed messages
+    Verify(inspect::Verify),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -48,6 +55,9 @@ impl Cli {
             Command::Keygen(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Join(command) => command.run(),
+            Command::Doctor(command) => command.run(),
+            Command::Status(command) => command.run(),
+            Command::Verify(command) => command.run(),
         }
     }
 }
@@ -79,6 +89,8 @@ pub(crate) enum CliError {
     UnknownParty { name: String },
     #[error("the operating system gives no threads or signals: {source}")]
     Runtime { source: std::io::Error },
+    #[error("{what}")]
+    NotWell { what: &'static str },
     #[error("the kit changed while it was read")]
     Backwards,
     #[error("the passphrase could not be read: {0}")]
@@ -105,6 +117,7 @@ impl CliError {
             Self::KeyFile(error) => error.hint(),
             Self::Node(error) => error.hint(),
             Self::UnknownParty { .. } => Some("aggregator, or user-1, user-2, ...".into()),
+            Self::NotWell { .. } => Some("the lines above that do not begin with ok".into()),
             Self::Runtime { .. } | Self::Backwards => None,
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),

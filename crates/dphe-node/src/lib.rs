@@ -2,6 +2,7 @@
 //! `dphe` is a command line in front of this; tests start services in-process.
 
 pub mod certificates;
+pub mod doctor;
 mod error;
 pub mod features_file;
 pub mod http;
@@ -12,5 +13,6 @@ pub mod service;
 pub mod store;
 pub mod task_file;
 pub mod telemetry;
+pub mod verify;
 
 pub use error::Error;

@@ -1,7 +1,7 @@
 //! Talking to a service: one connection that is kept, made again when it is lost. Retries are in [`Backoff`].
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
@@ -55,6 +55,8 @@ pub struct Answer {
     pub body: Bytes,
     /// How much of an upload has arrived, if it says so.
     pub upload_offset: Option<u64>,
+    /// The time at the other end.
+    pub date: Option<SystemTime>,
 }
 
 /// A service, as one of its clients sees it.
@@ -175,7 +177,9 @@ impl Client {
             let offset = head.headers.get(super::UPLOAD_OFFSET);
             let upload_offset =
                 offset.and_then(|offset| offset.to_str().ok()).and_then(|text| text.parse().ok());
-            return Ok(Answer { status: head.status, body: bytes, upload_offset });
+            let date = head.headers.get(header::DATE).and_then(|date| date.to_str().ok());
+            let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+            return Ok(Answer { status: head.status, body: bytes, upload_offset, date });
         }
         let is_problem = head.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == PROBLEM);
         match serde_json::from_slice::<Problem>(&bytes) {

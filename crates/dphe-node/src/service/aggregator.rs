@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dphe::message::{Close, Ending, Freeze, Message as _, Publish, RoundTicket, Signed, kind};
+use dphe::message::{Close, Ending, Freeze, Message as _, Publish, RoundTicket, Signed, UploadAck, kind};
 use dphe::party::{Action, AggregatorEvent, AggregatorParty, Notice, Time};
 use dphe::{Digest, Party, Roster, Round, UserId, WeightSum};
 use rand_core::Rng as _;
@@ -438,6 +438,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                 // who has not asked will find it on the board
                 Action::Send { to: Party::User(user), message } => {
                     if let Some(reply) = self.waiting.remove(&user) {
+                        if let Ok(ack) = Signed::<UploadAck>::decode(&message, &self.roster) {
+                            let (round, body) = (ack.round().get(), ack.message().body_hash);
+                            tracing::info!(round, user = user.get(), %body, "acknowledged");
+                        }
                         let _ = reply.send(Ok(message));
                     }
                 }

@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use chacha20::ChaCha20Rng;
-use dphe::message::{Close, Decrypt, Freeze, Message as _, RoundOpen};
+use dphe::message::{Close, Decrypt, Freeze, Message as _, RoundOpen, RoundResult, Signed, kind};
 use dphe::party::{Action, KeyGeneratorEvent, KeyGeneratorParty, Time};
 use dphe::{Party, Roster};
 use serde::Serialize;
@@ -194,12 +194,26 @@ impl<S: LogStore> Actor<S> {
                 }
                 Action::Replace(bytes) => self.store.replace(&bytes).await?,
                 // it answers; it never calls
-                Action::Send { message, .. } => answers.push(message),
+                Action::Send { message, .. } => {
+                    self.note(&message);
+                    answers.push(message);
+                }
                 Action::Wake(time) => self.alarm = Some(time),
                 Action::Poll(_) | Action::Notify(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Says which request was opened: over all lives, one a round.
+    fn note(&self, message: &[u8]) {
+        if kind(message) == Ok(RoundResult::KIND)
+            && let Ok((party, _)) = self.machine.party()
+            && let Ok(result) = Signed::<RoundResult>::decode(message, party.roster())
+        {
+            let (round, request) = (result.round().get(), result.message().request);
+            tracing::info!(round, %request, users = result.message().users, "a sum is given out");
+        }
     }
 
     fn tell(&mut self) -> Result<(), Error> {
