@@ -1,15 +1,17 @@
 //! One round's average: updates in, their sum out, encrypted or not.
 
+mod codec;
 mod encrypted;
 mod numbers;
 mod plain;
 
+pub use codec::{Codec, trainer_of_round};
 pub use encrypted::DpheAverage;
 pub use numbers::intercept_scale;
 pub(crate) use numbers::tells_density;
 pub use plain::PlainAverage;
 
-use dphe::{PublicSupport, Round, TaskParams};
+use dphe::{Round, TaskParams};
 use dphe_learn::Weights;
 use dphe_learn::update::{LocalUpdate, Message, UpdateKind, UpdateSum};
 use numbers::Form;
@@ -123,14 +125,7 @@ pub trait Average {
 
     /// The features that everybody trains in a round; all, where the task has private supports.
     fn features(&self, round: Round, global: &Weights) -> Vec<usize> {
-        let (task, classes) = (self.task(), global.classes());
-        if task.has_private_support() {
-            return (0..global.features()).collect();
-        }
-        let mut features: Vec<usize> =
-            PublicSupport::of(task, round).indices().map(|i| i / classes).collect();
-        features.dedup();
-        features
+        codec::features(self.task(), round, global)
     }
 
     /// Fails unless the task was made for this model and this message.
@@ -138,26 +133,35 @@ pub trait Average {
     /// # Errors
     /// [`Error::Shape`] or [`Error::Unsuited`].
     fn check(&self, global: &Weights, message: Message) -> Result<(), Error> {
-        let task = self.task();
-        check_model(task, self.weighting(), global, message.is_sparse_by_l1())?;
-        check_pair(task.profile(), message)?;
-        let public = !task.has_private_support();
-        if message == Message::Rotating && task.block() != global.classes() {
-            return Err(Error::Shape {
-                what: "weights of a position",
-                task: task.block(),
-                model: global.classes(),
-            });
-        }
-        if public && message != Message::Rotating && task.capacity() < task.positions() as usize {
-            return Err(Error::Unsuited {
-                message: name(message),
-                profile: task.profile(),
-                remedy: "this task sends a share of the features: let its capacity be all, or take `rotate`",
-            });
-        }
-        Ok(())
+        check_message(self.task(), self.weighting(), global, message)
     }
+}
+
+/// Fails unless the task was made for this model and this message.
+fn check_message(
+    task: &TaskParams,
+    weighting: Weighting,
+    global: &Weights,
+    message: Message,
+) -> Result<(), Error> {
+    check_model(task, weighting, global, message.is_sparse_by_l1())?;
+    check_pair(task.profile(), message)?;
+    let public = !task.has_private_support();
+    if message == Message::Rotating && task.block() != global.classes() {
+        return Err(Error::Shape {
+            what: "weights of a position",
+            task: task.block(),
+            model: global.classes(),
+        });
+    }
+    if public && message != Message::Rotating && task.capacity() < task.positions() as usize {
+        return Err(Error::Unsuited {
+            message: name(message),
+            profile: task.profile(),
+            remedy: "this task sends a share of the features: let its capacity be all, or take `rotate`",
+        });
+    }
+    Ok(())
 }
 
 /// `may_tell_density`: messages may carry one more dense value.
@@ -223,15 +227,21 @@ fn check_round(
             let (needed, found) = ("updates of one kind", "both kinds");
             return Err(Error::Learn(dphe_learn::Error::Unsuited { what: "a sum", needed, found }));
         }
-        if update.intercepts().len() != global.classes() {
-            let (expected, found) = (global.classes(), update.intercepts().len());
-            let source = dphe_learn::Error::Shape { what: "classes", expected, found };
-            return Err(Error::OfUser { user, source });
-        }
-        if let Some((index, _)) = update.entries().find(|&(index, _)| index >= global.dimension()) {
-            let source = dphe_learn::Error::Index { what: "weight", index, count: global.dimension() };
-            return Err(Error::OfUser { user, source });
-        }
+        check_update(global, update).map_err(|source| Error::OfUser { user, source })?;
     }
     Ok(first.update.kind())
+}
+
+/// Fails unless an update is of this model.
+fn check_update(global: &Weights, update: &LocalUpdate) -> Result<(), dphe_learn::Error> {
+    if update.intercepts().len() != global.classes() {
+        let (expected, found) = (global.classes(), update.intercepts().len());
+        return Err(dphe_learn::Error::Shape { what: "classes", expected, found });
+    }
+    match update.entries().find(|&(index, _)| index >= global.dimension()) {
+        Some((index, _)) => {
+            Err(dphe_learn::Error::Index { what: "weight", index, count: global.dimension() })
+        }
+        None => Ok(()),
+    }
 }

@@ -8,7 +8,10 @@ mod simulate;
 mod stopwatch;
 mod task;
 
-pub use average::{Average, Averaged, Contribution, DpheAverage, PlainAverage, Weighting, intercept_scale};
+pub use average::{
+    Average, Averaged, Codec, Contribution, DpheAverage, PlainAverage, Weighting, intercept_scale,
+    trainer_of_round,
+};
 pub use error::Error;
 pub use report::{Cost, RoundReport, Seconds};
 pub use scenario::{Scenario, ScenarioParams};

@@ -5,13 +5,12 @@ mod watch;
 
 use dphe::Round;
 use dphe_learn::dataset::shares;
-use dphe_learn::linear::{Schedule, Stable};
-use dphe_learn::update::{Learner, LocalTrainer, Message, Residual, RoundInput};
+use dphe_learn::update::{LocalTrainer, Message, Residual, RoundInput};
 use dphe_learn::{Dataset, Real, Seed, StrengthController, Threads, Verdict, Weights};
 
 use self::steer::Steering;
 use self::watch::{Watch, accuracy, check_data};
-use crate::average::tells_density;
+use crate::average::{tells_density, trainer_of_round};
 use crate::task::name;
 use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
 
@@ -330,18 +329,10 @@ impl<A: Average, T: Real> Simulation<A, T> {
         if let Some(steering) = &self.steering {
             return Ok(self.trainer.with_strength(steering.strength())?);
         }
-        let rotating = self.trainer.message() == Message::Rotating;
-        let Learner::Sgd(sgd) = self.trainer.learner() else { return Ok(self.trainer.clone()) };
-        let mut params = sgd.params().clone();
-        let Schedule::Stable(stable) = params.schedule else { return Ok(self.trainer.clone()) };
-        if !(rotating && self.params.shrink_steps) {
+        if !self.params.shrink_steps {
             return Ok(self.trainer.clone());
         }
-        let task = self.average.task();
-        let shares = u64::from(task.positions()).div_ceil(task.capacity() as u64);
-        let pass = (self.round.get() - 1) / shares;
-        params.schedule = Schedule::Stable(Stable { step: stable.step / (1.0 + pass as f64), ..stable });
-        Ok(LocalTrainer::new(params.check()?, Message::Rotating)?)
+        trainer_of_round(&self.trainer, self.average.task(), self.round)
     }
 }
 

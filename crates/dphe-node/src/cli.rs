@@ -6,14 +6,17 @@ mod evaluate;
 mod export;
 mod extract;
 mod input;
+mod inspect;
 mod key;
 mod learner;
 mod measure;
 mod plan;
 mod predict;
 mod round_cost;
+mod serve;
 mod simulate;
 mod table;
+mod task;
 
 use clap::{Parser, Subcommand};
 use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
@@ -50,6 +53,21 @@ enum Command {
     /// Look at feature files, and split them
     #[command(subcommand)]
     Data(data::DataCommand),
+    /// Write a task file to be changed
+    Init(task::Init),
+    /// Make the keys of a task, and a start-up kit for each party
+    Keygen(task::Keygen),
+    /// Run a service of a task
+    #[command(subcommand)]
+    Serve(serve::Serve),
+    /// Take part in a task as a user
+    Join(serve::Join),
+    /// Look at a kit, the clock, the port and the peers before the day it matters
+    Doctor(inspect::Doctor),
+    /// Ask the services of a task how they stand
+    Status(inspect::Status),
+    /// Check again what a party stored: the log's chain of hashes, and every round's signed messages
+    Verify(inspect::Verify),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -68,6 +86,13 @@ impl Cli {
             Command::Extract(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Init(command) => command.run(),
+            Command::Keygen(command) => command.run(),
+            Command::Serve(command) => command.run(),
+            Command::Join(command) => command.run(),
+            Command::Doctor(command) => command.run(),
+            Command::Status(command) => command.run(),
+            Command::Verify(command) => command.run(),
         }
     }
 }
@@ -107,6 +132,16 @@ pub(crate) enum CliError {
     KeyBits(dphe_paillier::Error),
     #[error("{0}")]
     KeyFile(#[from] KeyFileError),
+    #[error("{0}")]
+    Node(#[from] dphe_node::Error),
+    #[error("there is no party {name:?}")]
+    UnknownParty { name: String },
+    #[error("the operating system gives no threads or signals: {source}")]
+    Runtime { source: std::io::Error },
+    #[error("{what}")]
+    NotWell { what: &'static str },
+    #[error("the kit changed while it was read")]
+    Backwards,
     #[error("the passphrase could not be read: {0}")]
     Passphrase(std::io::Error),
     #[error("the passphrases differ")]
@@ -135,6 +170,10 @@ impl CliError {
             Self::Output { .. } => Some("a folder that you may write to, with room left".into()),
             Self::Features(error) => error.hint(),
             Self::Data { hint, .. } => Some(hint.clone()),
+            Self::Node(error) => error.hint(),
+            Self::UnknownParty { .. } => Some("aggregator, or user-1, user-2, ...".into()),
+            Self::NotWell { .. } => Some("the lines above that do not begin with ok".into()),
+            Self::Runtime { .. } | Self::Backwards => None,
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),
             Self::PassphrasesDiffer | Self::PassphraseEmpty => Some("type the same passphrase twice".into()),
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {

@@ -6,7 +6,7 @@ const BYTES: &[u8] = include_bytes!("../data/digits.bin");
 const PIXELS: usize = 64;
 
 /// All 1,797 digits, grey values from 0 to 16.
-pub(crate) fn digits() -> Result<Dataset, Error> {
+pub fn digits() -> Result<Dataset, Error> {
     let (mut labels, mut values) = (Vec::new(), Vec::new());
     for sample in BYTES.chunks_exact(1 + PIXELS) {
         labels.push(sample[0].into());
@@ -16,7 +16,7 @@ pub(crate) fn digits() -> Result<Dataset, Error> {
 }
 
 /// What the classes are called.
-pub(crate) fn names() -> Vec<String> {
+pub fn names() -> Vec<String> {
     (0..10).map(|digit: u32| digit.to_string()).collect()
 }
 

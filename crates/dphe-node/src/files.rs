@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 /// Puts a file in the place of another, or where there was none; what is read at any moment is one of the two.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -25,7 +25,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a file that should not be longer than this.
-pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

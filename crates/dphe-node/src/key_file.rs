@@ -11,7 +11,8 @@ const MAX_BYTES: u64 = 64 * 1024;
 
 /// Why a key file could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyFileError {
+#[allow(missing_docs, reason = "the messages say it all")]
+pub enum KeyFileError {
     #[error("{} exists already", path.display())]
     Exists { path: PathBuf },
     #[error("{} could not be read: {source}", path.display())]
@@ -25,7 +26,8 @@ pub(crate) enum KeyFileError {
 }
 
 impl KeyFileError {
-    pub(crate) fn hint(&self) -> Option<String> {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
         match self {
             Self::Exists { .. } => Some("another name; a key is never overwritten".into()),
             Self::ReadableByOthers { path, .. } => Some(format!("chmod 600 {}", path.display())),
@@ -35,14 +37,14 @@ impl KeyFileError {
 }
 
 /// The public key's file beside a secret one.
-pub(crate) fn public_path(secret: &Path) -> PathBuf {
+pub fn public_path(secret: &Path) -> PathBuf {
     let mut name = secret.as_os_str().to_owned();
     name.push(".pub");
     name.into()
 }
 
 /// Refuses early, before minutes are spent on a key that could not be stored.
-pub(crate) fn refuse_existing(secret: &Path) -> Result<(), KeyFileError> {
+pub fn refuse_existing(secret: &Path) -> Result<(), KeyFileError> {
     for path in [secret.to_owned(), public_path(secret)] {
         if path.exists() {
             return Err(KeyFileError::Exists { path });
@@ -51,32 +53,38 @@ pub(crate) fn refuse_existing(secret: &Path) -> Result<(), KeyFileError> {
     Ok(())
 }
 
-/// Writes a secret key: a new file, mode 0600 from the start, on disk before this returns.
-pub(crate) fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+/// Writes anything secret: a new file, mode 0600 from the start, on disk before this returns.
+pub fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     write_new(path, bytes, 0o600)
 }
 
-/// Writes a public key.
-pub(crate) fn write_public(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+/// Writes anything public: a new file.
+pub fn write_public(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     write_new(path, bytes, 0o644)
 }
 
 /// A key file that has been read, and who else could have read it.
-pub(crate) struct KeyFile {
-    pub(crate) bytes: Zeroizing<Vec<u8>>,
+pub struct KeyFile {
+    /// What is in it.
+    pub bytes: Zeroizing<Vec<u8>>,
     path: PathBuf,
     /// Permission bits of the file that was read, where there are any.
     mode: Option<u32>,
 }
 
 /// Reads a key file.
-pub(crate) fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
+pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
+    read_up_to(path, MAX_BYTES)
+}
+
+/// Reads a file of at most so many bytes that may be secret.
+pub fn read_up_to(path: &Path, most: u64) -> Result<KeyFile, KeyFileError> {
     let error = |source| KeyFileError::Read { path: path.into(), source };
     let file = File::open(path).map_err(error)?;
     let mode = permission_bits(&file.metadata().map_err(error)?);
     let mut bytes = Zeroizing::new(Vec::new());
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(error)?;
-    if bytes.len() as u64 > MAX_BYTES {
+    file.take(most + 1).read_to_end(&mut bytes).map_err(error)?;
+    if bytes.len() as u64 > most {
         return Err(KeyFileError::TooLarge { path: path.into() });
     }
     Ok(KeyFile { bytes, path: path.into(), mode })
@@ -84,7 +92,7 @@ pub(crate) fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
 
 impl KeyFile {
     /// Refuses a secret key that anybody but its owner can read.
-    pub(crate) fn refuse_readable_by_others(&self) -> Result<(), KeyFileError> {
+    pub fn refuse_readable_by_others(&self) -> Result<(), KeyFileError> {
         match self.mode {
             Some(mode) if mode & 0o077 != 0 => {
                 Err(KeyFileError::ReadableByOthers { path: self.path.clone(), mode })
@@ -107,7 +115,7 @@ fn permission_bits(_metadata: &std::fs::Metadata) -> Option<u32> {
 }
 
 /// The first line of a file.
-pub(crate) fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let bytes = read(path)?.bytes;
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Ok(Zeroizing::new(line.strip_suffix(b"\r").unwrap_or(line).to_vec()))

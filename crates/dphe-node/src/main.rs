@@ -1,16 +1,11 @@
 //! The program `dphe`: parse, run, map an error to two lines and an exit code.
 
 mod cli;
-mod digits;
-mod files;
-mod key_file;
-mod model;
-mod report;
-mod samples;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use dphe_node::{files, key_file, model, report, samples};
 
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {

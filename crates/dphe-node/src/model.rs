@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use dphe_features::FeatureSource;
+use dphe_features::{Classifier, FeatureSource};
 use dphe_learn::{Standardizer, Weights};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -17,72 +17,93 @@ const MOST_BYTES: u64 = 8 << 30;
 
 /// A linear classifier with everything between raw features and a label.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Model {
-    pub(crate) weights: Weights,
-    pub(crate) standardizer: Standardizer,
-    pub(crate) about: About,
+pub struct Model {
+    /// The linear functions.
+    pub weights: Weights,
+    /// What raw features go through first.
+    pub standardizer: Standardizer,
+    /// What it is of.
+    pub about: About,
 }
 
 /// What a model is of, and how it came to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct About {
+pub struct About {
     /// Of this description.
-    pub(crate) version: u32,
+    pub version: u32,
     /// Names of the classes or attributes.
-    pub(crate) classes: Vec<String>,
+    pub classes: Vec<String>,
     /// One of the classes a sample, or each of them or not.
-    pub(crate) labels: LabelKind,
+    pub labels: LabelKind,
     /// Standardised features are cut off there.
-    pub(crate) clip: f64,
+    pub clip: f64,
     /// The network that the features come from, if that is known: SHA-256 of its file.
-    pub(crate) feature_model: Option<String>,
+    pub feature_model: Option<String>,
     /// What was done to images before it, as JSON.
-    pub(crate) preprocessing: Option<String>,
+    pub preprocessing: Option<String>,
     /// How it was trained.
-    pub(crate) training: Training,
+    pub training: Training,
 }
 
+/// What is known of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum LabelKind {
+pub enum LabelKind {
+    /// One of the classes a sample.
     Classes,
+    /// Each of them or not.
     Attributes,
 }
 
+/// How a model was trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Training {
+pub struct Training {
     /// The task, in hexadecimal digits; none if nothing was encrypted.
-    pub(crate) task: Option<String>,
-    pub(crate) profile: Option<String>,
-    pub(crate) message: Option<String>,
-    pub(crate) key_bits: Option<u32>,
-    pub(crate) rounds: u64,
-    pub(crate) users: usize,
+    pub task: Option<String>,
+    /// What was hidden, and how.
+    pub profile: Option<String>,
+    /// What users sent.
+    pub message: Option<String>,
+    /// Bits of the encryption key.
+    pub key_bits: Option<u32>,
+    /// Rounds that it went through.
+    pub rounds: u64,
+    /// Users of the task.
+    pub users: usize,
 }
 
 /// The version of [`About`] that this program writes.
-pub(crate) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
+/// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ModelError {
+#[allow(missing_docs, reason = "the fields are those of the messages")]
+pub enum ModelError {
+    /// A file that cannot be read or written.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
+    /// Not a model.
     #[error("{path} is not a model of dphe: {reason}")]
     Format { path: PathBuf, reason: String },
+    /// A model of another version of this program.
     #[error("{path} is a model of version {version}; this program knows version {VERSION}")]
     Version { path: PathBuf, version: u32 },
+    /// Features of another width.
     #[error("{path} has {found} features and the model {expected}")]
     Width { path: PathBuf, expected: usize, found: usize },
+    /// Features of another network.
     #[error("{path} holds features of another network than the model was trained on")]
     OtherNetwork { path: PathBuf },
+    /// Labels of other classes.
     #[error("{path} has other classes than the model: {difference}")]
     OtherClasses { path: PathBuf, difference: String },
 }
 
 impl ModelError {
-    pub(crate) fn hint(&self) -> Option<String> {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::File { .. } => "check the path, and that you may read or write there".into(),
             Self::Format { .. } => "a model.safetensors that dphe wrote, whole".into(),
@@ -99,7 +120,7 @@ impl ModelError {
 
 impl Model {
     /// Fails unless features of this width and origin are what the model was trained on.
-    pub(crate) fn check_features(
+    pub fn check_features(
         &self,
         width: usize,
         source: Option<&FeatureSource>,
@@ -119,7 +140,7 @@ impl Model {
     }
 
     /// Fails unless these are the model's classes.
-    pub(crate) fn check_classes(&self, classes: &[String], path: &Path) -> Result<(), ModelError> {
+    pub fn check_classes(&self, classes: &[String], path: &Path) -> Result<(), ModelError> {
         let ours = &self.about.classes;
         let difference = if classes.len() != ours.len() {
             format!("{} instead of {}", classes.len(), ours.len())
@@ -131,13 +152,26 @@ impl Model {
         Err(ModelError::OtherClasses { path: path.into(), difference })
     }
 
+    /// The same for other programs.
+    pub fn classifier(&self) -> Classifier {
+        Classifier {
+            classes: self.about.classes.clone(),
+            weights: self.weights.flat().to_vec(),
+            intercepts: self.weights.intercepts().to_vec(),
+            mean: self.standardizer.mean().to_vec(),
+            deviation: self.standardizer.deviation().to_vec(),
+            clip: self.standardizer.clip(),
+        }
+    }
+
     /// Writes it beside the old file and then in its place, so that there is always a whole one.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), ModelError> {
+    pub fn write(&self, path: &Path) -> Result<(), ModelError> {
         let bytes = self.to_bytes().map_err(|reason| ModelError::Format { path: path.into(), reason })?;
         files::replace(path, &bytes).map_err(|source| ModelError::File { path: path.into(), source })
     }
 
-    pub(crate) fn read(path: &Path) -> Result<Self, ModelError> {
+    /// Reads one.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
         let bytes = files::read_at_most(path, MOST_BYTES)
             .map_err(|source| ModelError::File { path: path.into(), source })?;
         Self::from_bytes(&bytes).map_err(|error| error.of(path))

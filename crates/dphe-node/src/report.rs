@@ -3,5 +3,5 @@
 mod chart;
 mod page;
 
-pub(crate) use chart::{Chart, Series, Unit};
-pub(crate) use page::{Page, Picture};
+pub use chart::{Chart, Series, Unit};
+pub use page::{Page, Picture};

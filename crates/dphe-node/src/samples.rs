@@ -10,25 +10,35 @@ use crate::model::LabelKind;
 
 /// Labelled samples with the names that belong to them.
 #[derive(Debug)]
-pub(crate) struct Samples {
-    pub(crate) data: Dataset,
-    pub(crate) classes: Vec<String>,
-    pub(crate) kind: LabelKind,
-    pub(crate) source: Option<FeatureSource>,
+pub struct Samples {
+    /// Features and labels.
+    pub data: Dataset,
+    /// What the classes are called.
+    pub classes: Vec<String>,
+    /// What is known of a sample.
+    pub kind: LabelKind,
+    /// Where the features come from, if that is known.
+    pub source: Option<FeatureSource>,
 }
 
+/// Why samples cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SamplesError {
+#[allow(missing_docs, reason = "the fields are those of the messages")]
+pub enum SamplesError {
+    /// Of the file.
     #[error("{0}")]
     File(#[from] dphe_features::Error),
+    /// Features alone.
     #[error("{path} has no labels")]
     Unlabelled { path: PathBuf },
+    /// What the learners refuse.
     #[error("{path}: {source}")]
     Learn { path: PathBuf, source: dphe_learn::Error },
 }
 
 impl SamplesError {
-    pub(crate) fn hint(&self) -> Option<String> {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
         match self {
             Self::File(error) => error.hint(),
             Self::Unlabelled { .. } => {
@@ -41,13 +51,13 @@ impl SamplesError {
 
 impl Samples {
     /// Reads a file or folder of features with labels.
-    pub(crate) fn read(path: &Path, options: &ReadOptions) -> Result<Self, SamplesError> {
+    pub fn read(path: &Path, options: &ReadOptions) -> Result<Self, SamplesError> {
         let table = read_table(path, options)?;
         Self::of(&table, path)
     }
 
     /// Those that come with the program.
-    pub(crate) fn digits() -> Result<Self, SamplesError> {
+    pub fn digits() -> Result<Self, SamplesError> {
         let data = digits::digits()
             .map_err(|source| SamplesError::Learn { path: PathBuf::from("the digits"), source })?;
         Ok(Self { data, classes: digits::names(), kind: LabelKind::Classes, source: None })

@@ -30,6 +30,11 @@ impl IdentityKey {
         Identity(self.0.verifying_key())
     }
 
+    /// What it is made from.
+    pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0.to_bytes())
+    }
+
     pub(crate) fn sign(&self, digest: &Digest) -> [u8; 64] {
         self.0.sign(digest.as_bytes()).to_bytes()
     }

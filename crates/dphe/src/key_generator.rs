@@ -135,6 +135,23 @@ impl KeyGenerator {
         self.next = next;
     }
 
+    /// What it is made of besides the key.
+    pub(crate) fn parts(&self) -> (&UserSharedSeed, &BTreeMap<UserId, UserAggregatorSeed>, Round) {
+        (&self.us, &self.ua, self.next)
+    }
+
+    pub(crate) fn from_parts(
+        task: TaskParams,
+        decryption: DecryptionKey,
+        us: UserSharedSeed,
+        ua: BTreeMap<UserId, UserAggregatorSeed>,
+        next: Round,
+    ) -> Result<Self, Error> {
+        task.check_key(decryption.encryption_key())?;
+        let layout = task.layout(decryption.encryption_key())?;
+        Ok(Self { task, decryption, layout, us, ua, next })
+    }
+
     #[cfg(feature = "hazmat")]
     pub(crate) fn set_seeds(&mut self, us: UserSharedSeed, ua: BTreeMap<UserId, UserAggregatorSeed>) {
         self.us = us;

@@ -18,6 +18,7 @@ mod aggregator;
 mod fingerprints;
 mod key_generator;
 mod keys;
+mod kit;
 mod sealed;
 mod sum;
 mod user;

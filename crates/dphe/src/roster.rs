@@ -67,11 +67,7 @@ impl Roster {
     /// [`Error::Encoding`], [`Error::Version`], [`Error::Size`], [`Error::Task`], [`Error::Key`], [`Error::SetOrder`],
     /// [`Error::Roster`] or [`Error::Signature`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        Self::decode_of(bytes, |config| match config.profile {
-            #[cfg(feature = "hazmat")]
-            crate::Profile::Paper => dphe_paillier::hazmat::insecure_key_bits(config.key_bits),
-            _ => KeyBits::new(config.key_bits),
-        })
+        Self::decode_of(bytes, crate::kit::allowed_bits)
     }
 
     pub(crate) fn decode_of(

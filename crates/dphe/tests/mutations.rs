@@ -17,7 +17,10 @@ use dphe::message::{
     UploadAck,
 };
 use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, UserEvent};
-use dphe::{Error, LocalUpdate, Party, Profile, Roster, Round, SealedUpdate, TaskConfig};
+use dphe::{
+    AggregatorKeys, Error, IdentityKey, KeyGenerator, LocalUpdate, Party, Profile, Roster, Round,
+    SealedUpdate, TaskConfig, UserKeys,
+};
 use ed25519_dalek::{Signer as _, SigningKey};
 use rand_core::Rng as _;
 use sha2::{Digest as _, Sha256};
@@ -531,5 +534,56 @@ fn rounds_that_are_too_far_ahead() {
         let message = [&header[..], &signature(Party::Aggregator, "dphe/v1/close", &header)].concat();
         let error = user.step(UserEvent::Message(message), NOW, &mut rng(1)).unwrap_err();
         assert_eq!(error, Error::Future { round: support::round(round), current: Round::FIRST });
+    }
+}
+
+/// Kits that were tampered with and hashed anew: refused, or exactly what was written.
+#[test]
+fn kits() {
+    // short keys are for `paper` alone
+    let paper = TaskConfig { block: 1, ..config(Profile::Paper) };
+    let parties = Parties::new(paper, 3);
+    let mut roles = parties.roles;
+    let keys = roles.key_generator.enroll(user_id(2), &mut roles.rng);
+    let identity = support::identity(Party::Aggregator);
+    let seeds: [(&str, Vec<u8>); 4] = [
+        ("identity", identity.to_kit_bytes().to_vec()),
+        ("user", keys.to_kit_bytes().to_vec()),
+        ("aggregator", roles.key_generator.aggregator_keys().to_kit_bytes().to_vec()),
+        ("key generator", roles.key_generator.to_kit_bytes().to_vec()),
+    ];
+    let key = || support::key(256, roles.key_generator.encryption_key().mode());
+    let again = |name: &str, bytes: &[u8]| -> Result<Vec<u8>, Error> {
+        Ok(match name {
+            "identity" => IdentityKey::from_kit_bytes(bytes)?.to_kit_bytes(),
+            "user" => UserKeys::from_kit_bytes(bytes)?.to_kit_bytes(),
+            "aggregator" => AggregatorKeys::from_kit_bytes(bytes)?.to_kit_bytes(),
+            _ => KeyGenerator::from_kit_bytes(bytes, key())?.to_kit_bytes(),
+        }
+        .to_vec())
+    };
+    for (name, good) in &seeds {
+        assert_eq!(again(name, good).as_ref(), Ok(good), "{name}");
+        // every flipped bit is found
+        for bit in 0..8 * good.len() {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(again(name, &bytes).is_err(), "{name}: bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(again(name, &good[..length]).is_err(), "{name}: {length} bytes");
+        }
+        // a kit of one kind is not taken for another
+        for (other, bytes) in seeds.iter().filter(|(other, _)| other != name) {
+            assert_eq!(again(name, bytes), Err(Error::Version), "{other} as {name}");
+        }
+        let covered = good[..good.len() - 32].to_vec();
+        fuzz(&format!("kit of {name}"), &[covered], |_, mut bytes| {
+            let check = hash("dphe/v1/kit", &bytes);
+            bytes.extend(check);
+            if let Ok(written) = again(name, &bytes) {
+                assert_eq!(written, bytes, "{name} is read in two ways");
+            }
+        });
     }
 }

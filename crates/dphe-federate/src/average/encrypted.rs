@@ -1,13 +1,10 @@
 //! The real protocol, all three roles in one process.
 
-use dphe::{
-    Aggregator, KeyGenerator, LocalUpdate, Round, SparseVector, TaskParams, Threads, User, UserId, WeightSum,
-};
+use dphe::{Aggregator, KeyGenerator, Round, TaskParams, Threads, User, UserId};
 use dphe_learn::Weights;
 use rand_core::CryptoRng;
 
-use super::numbers::Numbers;
-use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting};
+use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting, codec};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
 /// Users, an aggregator and a key generator. Nothing passes between them but what would pass in earnest.
@@ -72,12 +69,7 @@ impl<R: CryptoRng> DpheAverage<R> {
         form: &Form,
         contribution: &Contribution,
     ) -> Result<dphe::SealedUpdate, Error> {
-        let Numbers { indices, values, dense } = form.numbers(contribution);
-        let task = self.key_generator.task();
-        // below the dimension, which is below 2^30
-        let indices = indices.into_iter().map(|index| index as u32).collect();
-        let update =
-            LocalUpdate::new(SparseVector::new(task.dimension(), indices, values)?).with_dense(dense);
+        let update = codec::encode(self.key_generator.task(), form, contribution)?;
         let user = &self.users[contribution.user];
         Ok(user.seal(round, &update, &mut self.rng, self.threads)?)
     }
@@ -128,25 +120,9 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
         let next = round.next();
         self.users.iter_mut().for_each(|user| user.advance(next));
         self.aggregator.advance(next);
-        let (flat, dense) = sums(self.task(), &sum);
-        let averaged = form.averaged(kind, contributions.len(), flat, dense)?;
+        let averaged = codec::decode(self.task(), &form, kind, &sum)?;
         Ok(Averaged { clipped: Some(clipped), cost, ..averaged })
     }
-}
-
-/// The exact sums as floating point: dividing by a power of two loses nothing below 2^53.
-fn sums(task: &TaskParams, sum: &WeightSum) -> (Vec<f64>, Vec<f64>) {
-    let scale = 2f64.powi(task.config().scale_bits.into());
-    let decode = |&integer: &i64| integer as f64 / scale;
-    let dense = sum.dense().iter().map(decode).collect();
-    let Some(support) = sum.support() else {
-        return (sum.weights().iter().map(decode).collect(), dense);
-    };
-    let mut flat = vec![0.0; task.dimension()];
-    for (index, integer) in support.indices().zip(sum.weights()) {
-        flat[index] = decode(integer);
-    }
-    (flat, dense)
 }
 
 fn check_enrolled(task: &TaskParams, users: usize) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dphe_features::{Classifier, FeatureModel, FeatureSource, Preprocessing};
+use dphe_features::{FeatureModel, FeatureSource, Preprocessing};
 use serde::Serialize;
 
 use super::CliError;
@@ -91,18 +91,5 @@ impl Export {
         let found = FeatureSource { model_digest: network.digest().into(), ..source };
         model.check_features(network.width(), Some(&found), path)?;
         Ok(Some(network))
-    }
-}
-
-impl Model {
-    fn classifier(&self) -> Classifier {
-        Classifier {
-            classes: self.about.classes.clone(),
-            weights: self.weights.flat().to_vec(),
-            intercepts: self.weights.intercepts().to_vec(),
-            mean: self.standardizer.mean().to_vec(),
-            deviation: self.standardizer.deviation().to_vec(),
-            clip: self.standardizer.clip(),
-        }
     }
 }

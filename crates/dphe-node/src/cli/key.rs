@@ -153,7 +153,7 @@ pub(crate) fn generate(bits: KeyBits, mode: NoiseMode, threads: Threads) -> Resu
     Ok(secret)
 }
 
-fn ask_passphrase() -> Result<Zeroizing<Vec<u8>>, CliError> {
+pub(super) fn ask_passphrase() -> Result<Zeroizing<Vec<u8>>, CliError> {
     let first = prompt("Passphrase for the secret key: ")?;
     if std::io::stdin().is_terminal() && *first != *prompt("Once more: ")? {
         return Err(CliError::PassphrasesDiffer);
@@ -161,7 +161,7 @@ fn ask_passphrase() -> Result<Zeroizing<Vec<u8>>, CliError> {
     Ok(first)
 }
 
-fn prompt(text: &str) -> Result<Zeroizing<Vec<u8>>, CliError> {
+pub(super) fn prompt(text: &str) -> Result<Zeroizing<Vec<u8>>, CliError> {
     rpassword::prompt_password(text)
         .map(|line| Zeroizing::new(line.into_bytes()))
         .map_err(CliError::Passphrase)

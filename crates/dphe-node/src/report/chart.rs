@@ -20,16 +20,18 @@ const SIZE: (u32, u32) = (640, 320);
 
 /// What the numbers of an axis mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Shares of one, written in per cent.
     Percent,
+    /// Bytes, by thousands.
     Bytes,
+    /// Seconds, or parts of them.
     Seconds,
 }
 
 impl Unit {
     /// A number as a person reads it.
-    pub(crate) fn write(self, value: f64) -> String {
+    pub fn write(self, value: f64) -> String {
         match self {
             Self::Percent => format!("{:.2} %", 100.0 * value),
             Self::Seconds if value.abs() < 1e-3 && value != 0.0 => format!("{:.0} us", value * 1e6),
@@ -43,30 +45,35 @@ impl Unit {
 }
 
 /// One line of a plot.
-pub(crate) struct Series {
-    pub(crate) name: String,
+pub struct Series {
+    /// What stands at its end.
+    pub name: String,
     /// One value a round, from round 1; a single value is a level that is drawn across, dashed.
-    pub(crate) values: Vec<f64>,
+    pub values: Vec<f64>,
 }
 
 impl Series {
-    pub(crate) fn new(name: impl Into<String>, values: Vec<f64>) -> Self {
+    /// A line of this name.
+    pub fn new(name: impl Into<String>, values: Vec<f64>) -> Self {
         Self { name: name.into(), values }
     }
 }
 
 /// A plot over rounds.
-pub(crate) struct Chart<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) unit: Unit,
-    pub(crate) series: &'a [Series],
+pub struct Chart<'a> {
+    /// For those who do not see it.
+    pub title: &'a str,
+    /// Of the values.
+    pub unit: Unit,
+    /// At most six lines.
+    pub series: &'a [Series],
     /// Whether the axis begins at zero.
-    pub(crate) from_zero: bool,
+    pub from_zero: bool,
 }
 
 impl Chart<'_> {
     /// The plot, or nothing if there is nothing to draw.
-    pub(crate) fn svg(&self) -> Option<String> {
+    pub fn svg(&self) -> Option<String> {
         let mut svg = String::new();
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let drawn = self.draw(&area);

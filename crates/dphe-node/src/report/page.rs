@@ -3,16 +3,19 @@
 use core::fmt::Write as _;
 
 /// A page being written.
-pub(crate) struct Page {
+pub struct Page {
     title: String,
     body: String,
 }
 
 /// A picture that lies beside the page, with what is said of it.
-pub(crate) struct Picture {
-    pub(crate) address: String,
-    pub(crate) name: String,
-    pub(crate) lines: Vec<String>,
+pub struct Picture {
+    /// Its path, seen from the page.
+    pub address: String,
+    /// What it is called.
+    pub name: String,
+    /// What is said of it.
+    pub lines: Vec<String>,
 }
 
 const STYLE: &str = "
@@ -38,22 +41,25 @@ pre { background: var(--card); border-radius: 8px; overflow-x: auto; padding: .7
 ";
 
 impl Page {
-    pub(crate) fn new(title: &str) -> Self {
+    /// A page with this title.
+    pub fn new(title: &str) -> Self {
         let mut page = Self { title: title.to_owned(), body: String::new() };
         page.element("h1", title);
         page
     }
 
-    pub(crate) fn heading(&mut self, text: &str) -> &mut Self {
+    /// A heading.
+    pub fn heading(&mut self, text: &str) -> &mut Self {
         self.element("h2", text)
     }
 
-    pub(crate) fn paragraph(&mut self, text: &str) -> &mut Self {
+    /// A paragraph.
+    pub fn paragraph(&mut self, text: &str) -> &mut Self {
         self.element("p", text)
     }
 
     /// A table; the first column is text, the others are numbers.
-    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
+    pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
         self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
         head.iter().for_each(|cell| self.cell("th", cell));
         self.body.push_str("</tr></thead><tbody>\n");
@@ -67,7 +73,7 @@ impl Page {
     }
 
     /// A square of counts as a picture: the darker, the more of its row. Names and numbers show where one points.
-    pub(crate) fn matrix(&mut self, names: &[&str], rows: &[Vec<u64>]) -> &mut Self {
+    pub fn matrix(&mut self, names: &[&str], rows: &[Vec<u64>]) -> &mut Self {
         let count = names.len();
         let _ = write!(
             self.body,
@@ -94,7 +100,7 @@ impl Page {
     }
 
     /// Pictures side by side, each with its lines, the first of them strong.
-    pub(crate) fn pictures(&mut self, pictures: &[Picture]) -> &mut Self {
+    pub fn pictures(&mut self, pictures: &[Picture]) -> &mut Self {
         self.body.push_str("<div class=\"sheet\">\n");
         for Picture { address, name, lines } in pictures {
             let (address, name) = (escaped(&encoded(address)), escaped(name));
@@ -113,7 +119,7 @@ impl Page {
     }
 
     /// Plots side by side, each with its title.
-    pub(crate) fn plots(&mut self, plots: &[(&str, Option<String>)]) -> &mut Self {
+    pub fn plots(&mut self, plots: &[(&str, Option<String>)]) -> &mut Self {
         self.body.push_str("<div class=\"plots\">\n");
         for (title, svg) in plots {
             let Some(svg) = svg else { continue };
@@ -125,7 +131,8 @@ impl Page {
         self
     }
 
-    pub(crate) fn html(&self) -> String {
+    /// The whole page.
+    pub fn html(&self) -> String {
         let title = escaped(&self.title);
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -41,6 +41,11 @@ impl Writer {
         self.0.extend_from_slice(x);
     }
 
+    /// What has been written so far.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

@@ -393,8 +393,11 @@ impl Message for Publish {
 }
 
 impl Publish {
-    /// Checks that the key generator signed the result it contains.
-    pub(crate) fn check_result(&self, roster: &Roster, round: Round) -> Result<(), Error> {
+    /// Checks that the key generator signed the result it contains, and that it gives a sum of this round out.
+    ///
+    /// # Errors
+    /// [`Error::Proof`].
+    pub fn check_result(&self, roster: &Roster, round: Round) -> Result<(), Error> {
         let signed = self.result.verify(roster).is_ok();
         let released = self.result.message.outcome == Outcome::Released;
         if signed && released && self.result.round == round { Ok(()) } else { Err(Error::Proof) }

@@ -45,6 +45,8 @@ pub enum AggregatorEvent {
         /// The model.
         model: Vec<u8>,
     },
+    /// Fix the set now: whoever is missing is not waited for any longer.
+    Freeze,
     /// Give the round up, after its ticket and before its sum is asked for.
     Abort,
     /// The time it asked for has come.
@@ -166,6 +168,23 @@ impl AggregatorParty {
         matches!(self.state, State::Idle)
     }
 
+    /// Where the round at hand stands, in a word.
+    pub fn phase(&self) -> &'static str {
+        match self.state {
+            State::Idle | State::Ended => "idle",
+            State::Opened(_) => "opened",
+            State::Collecting(_) => "collecting",
+            State::Frozen(..) => "frozen",
+            State::Requested(..) => "requested",
+            State::Received(..) => "received",
+        }
+    }
+
+    /// Whose updates of the round at hand are stored.
+    pub fn collected(&self) -> Vec<UserId> {
+        self.state.uploads().map(|uploads| uploads.keys().copied().collect()).unwrap_or_default()
+    }
+
     /// Takes one step.
     ///
     /// # Errors
@@ -176,6 +195,7 @@ impl AggregatorParty {
             AggregatorEvent::Start { model, deadline, nonce } => self.open(model, deadline, nonce, now),
             AggregatorEvent::Poll { user, round } => self.poll(user, round),
             AggregatorEvent::NewModel { round, model } => self.publish(round, &model),
+            AggregatorEvent::Freeze => self.freeze_early(now),
             AggregatorEvent::Abort => self.abort(),
             AggregatorEvent::Tick => self.tick(now),
             AggregatorEvent::Message(bytes) => match kind(&bytes)? {
@@ -299,6 +319,19 @@ impl AggregatorParty {
             return Ok(actions);
         }
         self.send_again(now, &mut actions);
+        Ok(actions)
+    }
+
+    fn freeze_early(&mut self, now: Time) -> Result<Vec<Action>, Error> {
+        let State::Collecting(gathering) = &self.state else {
+            return Err(Error::Order { expected: "no updates are being collected" });
+        };
+        let (users, floor) = (gathering.uploads.len(), self.desk.roster.floor());
+        if users < floor {
+            return Err(Error::SetSmall { users, floor });
+        }
+        let mut actions = Vec::new();
+        self.freeze(now, &mut actions);
         Ok(actions)
     }
 

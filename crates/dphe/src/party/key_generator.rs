@@ -107,6 +107,17 @@ impl KeyGeneratorParty {
         self.round
     }
 
+    /// Where the round at hand stands, in a word.
+    pub fn phase(&self) -> &'static str {
+        match self.state {
+            State::Idle => "idle",
+            State::Ticketed(_) => "ticketed",
+            State::Frozen(..) => "frozen",
+            State::Committed(..) => "committed",
+            State::Answered(..) => "answered",
+        }
+    }
+
     /// Takes one step.
     ///
     /// # Errors

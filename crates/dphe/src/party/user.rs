@@ -123,6 +123,21 @@ impl UserParty {
         self.round
     }
 
+    /// Where the round at hand stands, in a word.
+    pub fn phase(&self) -> &'static str {
+        match self.state {
+            State::Idle => "idle",
+            State::Ticketed(_) => "ticketed",
+            State::Prepared(..) => "prepared",
+            State::Uploaded(..) => "uploaded",
+        }
+    }
+
+    /// The hash of the ticket of the round at hand, if it has one.
+    pub fn ticket(&self) -> Option<Digest> {
+        self.state.ticket().map(Signed::hash)
+    }
+
     /// Takes one step.
     ///
     /// # Errors

@@ -1,0 +1,366 @@
+//! The certificates of a task: a small authority of its own, and one name a party, bound to its identity in the roster.
+
+use std::sync::Arc;
+
+use dphe::{Identity, Party, Roster, TaskId, UserId};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName as RawName, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+use time::{Duration, OffsetDateTime};
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// What the names of certificates end in: it belongs to nobody on the Internet.
+const DOMAIN: &str = "dphe.internal";
+
+/// Role and number of a party, as in folder names: `user-3`.
+pub fn role_name(party: Party) -> String {
+    match party {
+        Party::Aggregator => "aggregator".into(),
+        Party::KeyGenerator => "key-generator".into(),
+        Party::User(user) => format!("user-{user}"),
+    }
+}
+
+/// The party with this role name.
+pub fn party_of(role: &str) -> Option<Party> {
+    match role {
+        "aggregator" => Some(Party::Aggregator),
+        "key-generator" => Some(Party::KeyGenerator),
+        _ => {
+            let user = role.strip_prefix("user-")?.parse().ok().and_then(UserId::new)?;
+            // one text form each: no leading zeros or signs
+            (role_name(Party::User(user)) == role).then_some(Party::User(user))
+        }
+    }
+}
+
+/// The name in a party's certificate: role, task, and the beginning of its identity in the roster.
+pub fn certificate_name(task: TaskId, party: Party, identity: &Identity) -> String {
+    let identity: String = identity.to_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}.{task}.{identity}.{DOMAIN}", role_name(party))
+}
+
+/// How long a certificate is valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Validity {
+    /// From here.
+    pub from: OffsetDateTime,
+    /// To here.
+    pub to: OffsetDateTime,
+}
+
+impl Validity {
+    /// From yesterday, because clocks differ, for this many days.
+    pub fn days(days: u32) -> Self {
+        let now = OffsetDateTime::now_utc();
+        Self { from: now - Duration::days(1), to: now + Duration::days(days.into()) }
+    }
+}
+
+/// The authority of one task. Whoever has it can be any party on the wire (not in signatures).
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn new(task: TaskId, validity: Validity) -> Result<Self, Error> {
+        let key = KeyPair::generate().map_err(certificate_error)?;
+        let mut params = params(&format!("dphe task {task}"), validity);
+        // it signs parties, never another authority
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).map_err(certificate_error)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), certificate })
+    }
+
+    /// One that was stored.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(key).map_err(certificate_error)?;
+        let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(certificate_error)?;
+        Ok(Self { issuer, certificate: certificate.to_owned() })
+    }
+
+    /// The certificate that everybody pins.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The key, for the kit of the key generator.
+    pub fn key_pem(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.issuer.key().serialize_pem())
+    }
+
+    /// A certificate of this name for a key that was made here or elsewhere.
+    ///
+    /// # Errors
+    /// If the name cannot be in a certificate.
+    pub fn issue(&self, name: &str, key: &impl PublicKeyData, validity: Validity) -> Result<String, Error> {
+        let mut params = party_params(name, validity)?;
+        params.use_authority_key_identifier_extension = true;
+        params.signed_by(key, &self.issuer).map(|certificate| certificate.pem()).map_err(certificate_error)
+    }
+}
+
+/// A new TLS key.
+///
+/// # Errors
+/// If there is no randomness.
+pub fn new_key() -> Result<KeyPair, Error> {
+    KeyPair::generate().map_err(certificate_error)
+}
+
+/// A request for a certificate of this name, signed by its key.
+///
+/// # Errors
+/// If the name cannot be in a certificate.
+pub fn request(name: &str, key: &KeyPair) -> Result<String, Error> {
+    let params = party_params(name, Validity::days(1))?;
+    let request = params.serialize_request(key).map_err(certificate_error)?;
+    request.pem().map_err(certificate_error)
+}
+
+/// The key of a request that asks for this name.
+///
+/// # Errors
+/// If it asks for another name, or its signature does not hold.
+pub fn read_request(pem: &str, name: &str) -> Result<impl PublicKeyData + use<>, Error> {
+    let request = CertificateSigningRequestParams::from_pem(pem).map_err(certificate_error)?;
+    let wanted = party_params(name, Validity::days(1))?.subject_alt_names;
+    if request.params.subject_alt_names != wanted {
+        return Err(Error::Certificate {
+            reason: "the request asks for another name than its identity's".into(),
+        });
+    }
+    Ok(request.public_key)
+}
+
+fn params(common_name: &str, validity: Validity) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    (params.not_before, params.not_after) = (validity.from, validity.to);
+    params
+}
+
+fn party_params(name: &str, validity: Validity) -> Result<CertificateParams, Error> {
+    let role = name.split('.').next().unwrap_or_default();
+    let mut params = params(&format!("dphe {role}"), validity);
+    params.subject_alt_names =
+        CertificateParams::new(vec![name.to_owned()]).map_err(certificate_error)?.subject_alt_names;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+fn certificate_error(error: rcgen::Error) -> Error {
+    Error::Certificate { reason: error.to_string() }
+}
+
+/// What a party shows and whom it believes.
+pub struct TlsIdentity {
+    roots: RootCertStore,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl TlsIdentity {
+    /// From the files of a kit.
+    ///
+    /// # Errors
+    /// If one of them is damaged.
+    pub fn from_pem(authority: &[u8], certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let damaged = |what: &'static str| {
+            move |error: rustls::pki_types::pem::Error| Error::Certificate {
+                reason: format!("{what}: {error}"),
+            }
+        };
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(authority).map_err(damaged("the authority"))?;
+        roots.add(authority).map_err(Error::Tls)?;
+        let chain = vec![CertificateDer::from_pem_slice(certificate).map_err(damaged("the certificate"))?];
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(damaged("the TLS key"))?;
+        Ok(Self { roots, chain, key })
+    }
+
+    /// The name in its certificate.
+    pub fn name(&self) -> Option<String> {
+        self.chain.first().and_then(name_in)
+    }
+
+    /// From when to when its certificate is valid.
+    pub fn validity(&self) -> Option<Validity> {
+        let (_, certificate) = x509_parser::parse_x509_certificate(self.chain.first()?).ok()?;
+        let validity = certificate.validity();
+        Some(Validity { from: validity.not_before.to_datetime(), to: validity.not_after.to_datetime() })
+    }
+
+    /// For a service that takes these parties in, and nobody else.
+    ///
+    /// # Errors
+    /// If key and certificate do not belong together.
+    pub fn server(
+        &self,
+        roster: Arc<Roster>,
+        allowed: fn(Party) -> bool,
+    ) -> Result<Arc<ServerConfig>, Error> {
+        let provider = provider();
+        let inner =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots.clone()), provider.clone())
+                .build()
+                .map_err(|error| Error::Certificate { reason: error.to_string() })?;
+        let verifier = Arc::new(PartyVerifier { inner, roster, allowed });
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(Error::Tls)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(Error::Tls)?;
+        // every connection shows its certificate: nothing is remembered of earlier ones
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// For talking to a service.
+    ///
+    /// # Errors
+    /// If key and certificate do not belong together.
+    pub fn client(&self) -> Result<Arc<ClientConfig>, Error> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(Error::Tls)?
+            .with_root_certificates(self.roots.clone())
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(Error::Tls)?;
+        Ok(Arc::new(config))
+    }
+}
+
+/// What the certificate of a party must name.
+///
+/// # Errors
+/// If the party is not in the roster.
+pub fn server_name(roster: &Roster, party: Party) -> Result<ServerName<'static>, Error> {
+    let name = certificate_name(roster.task().id(), party, roster.identity(party)?);
+    ServerName::try_from(name).map_err(|error| Error::Certificate { reason: error.to_string() })
+}
+
+/// The party of a certificate that a handshake took.
+pub fn party_in(certificate: &CertificateDer<'_>) -> Option<Party> {
+    party_of(name_in(certificate)?.split('.').next()?)
+}
+
+fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    certificate.valid_dns_names().next().map(str::to_owned)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// Takes certificates of the task's authority whose name is that of a party of the roster that may come here. All in
+/// the handshake: nothing else is read from anybody else.
+#[derive(Debug)]
+struct PartyVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    roster: Arc<Roster>,
+    allowed: fn(Party) -> bool,
+}
+
+impl PartyVerifier {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Option<()> {
+        let name = name_in(certificate)?;
+        let party = party_in(certificate).filter(|&party| (self.allowed)(party))?;
+        let identity = self.roster.identity(party).ok()?;
+        (name == certificate_name(self.roster.task().id(), party, identity)).then_some(())
+    }
+}
+
+impl ClientCertVerifier for PartyVerifier {
+    fn root_hint_subjects(&self) -> &[RawName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(certificate, intermediates, now)?;
+        match self.check(certificate) {
+            Some(()) => Ok(verified),
+            None => Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName)),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn role_names_have_one_form() {
+        let parties = [Party::Aggregator, Party::KeyGenerator, Party::User(UserId::new(12).unwrap())];
+        for party in parties {
+            assert_eq!(party_of(&role_name(party)), Some(party));
+        }
+        for wrong in ["user-0", "user-012", "user-+1", "user-", "User-1", "aggregator ", "user-4294967296"] {
+            assert_eq!(party_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_for_one_name() {
+        let key = new_key().unwrap();
+        let pem = request("user-1.a.b.dphe.internal", &key).unwrap();
+        assert!(read_request(&pem, "user-1.a.b.dphe.internal").is_ok());
+        assert!(read_request(&pem, "user-2.a.b.dphe.internal").is_err());
+        assert!(read_request("no request", "user-1.a.b.dphe.internal").is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! `dphe serve` and `dphe join`: the parties as processes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use dphe::Party;
+use dphe_learn::Seed;
+use dphe_node::Error;
+use dphe_node::features_file::read_features;
+use dphe_node::http::server::{Shutdown, shutdown};
+use dphe_node::kit::Kit;
+use dphe_node::learning::{LinearModelMaker, LinearTrainer};
+use dphe_node::service::aggregator::AggregatorService;
+use dphe_node::service::{ServiceOptions, key_generator, user};
+use dphe_node::store::SqliteStore;
+use dphe_node::telemetry::{LogOptions, Metrics, start_logging};
+use dphe_paillier::Threads;
+use rand_core::Rng as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::key::prompt;
+use super::{CliError, os_rng};
+use crate::key_file;
+
+/// Run a service of a task
+#[derive(Subcommand)]
+pub(crate) enum Serve {
+    /// Hold the key that decrypts; open one sum a round
+    KeyGenerator(ServeKeyGenerator),
+    /// Collect updates, have their sum opened, publish models
+    Aggregator(ServeAggregator),
+}
+
+#[derive(Args)]
+struct Common {
+    /// The start-up kit
+    #[arg(long, value_name = "DIR")]
+    kit: PathBuf,
+    /// Where the party keeps its state; one process a folder
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Show /healthz, /readyz and /metrics here, without TLS: for the own machine
+    #[arg(long, value_name = "ADDRESS")]
+    observe: Option<SocketAddr>,
+    /// Threads to compute with; all unless told
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Log errors only
+    #[arg(short, long)]
+    quiet: bool,
+    /// Log more; twice, everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// How to log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Args)]
+pub(crate) struct ServeKeyGenerator {
+    #[command(flatten)]
+    common: Common,
+    /// Where to listen; as the task file says unless told
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Read the passphrase of the key from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct ServeAggregator {
+    #[command(flatten)]
+    common: Common,
+    /// Where to listen; as the task file says unless told
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+/// Take part in a task as a user
+#[derive(Args)]
+pub(crate) struct Join {
+    #[command(flatten)]
+    common: Common,
+    /// The samples: one a line, class (from 0), then features, separated by commas
+    #[arg(long, value_name = "FILE")]
+    features: PathBuf,
+    /// Train reproducibly, as a simulation with this seed does
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write the last model here
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Common {
+    fn start(&self) -> Result<(Kit, tokio::runtime::Runtime), CliError> {
+        start_logging(LogOptions::new(self.quiet, self.verbose, matches!(self.log_format, LogFormat::Json)));
+        let kit = Kit::read(&self.kit)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| CliError::Runtime { source })?;
+        Ok((kit, runtime))
+    }
+
+    async fn options(&self) -> Result<ServiceOptions, Error> {
+        let observe = match self.observe {
+            Some(address) => Some(listen(&address.to_string()).await?),
+            None => None,
+        };
+        let threads = self.threads.map_or_else(Threads::all, Threads::new);
+        Ok(ServiceOptions {
+            threads,
+            observe,
+            metrics: Arc::new(Metrics::default()),
+            ..ServiceOptions::default()
+        })
+    }
+}
+
+async fn listen(address: &str) -> Result<TcpListener, Error> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|source| Error::Listen { address: address.to_owned(), source })?;
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "listening");
+    }
+    Ok(listener)
+}
+
+/// SIGTERM or SIGINT: what is under way may end, nothing new begins.
+fn on_signal() -> Result<Shutdown, CliError> {
+    let (switch, stop) = shutdown();
+    let runtime = |source| CliError::Runtime { source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(runtime)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        switch.stop();
+        // a second signal ends it at once
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+    Ok(stop)
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::KeyGenerator(serve) => serve.run(),
+            Self::Aggregator(serve) => serve.run(),
+        }
+    }
+}
+
+impl ServeKeyGenerator {
+    fn run(self) -> Result<(), CliError> {
+        let (kit, runtime) = self.common.start()?;
+        let passphrase = match &self.passphrase_file {
+            Some(file) => key_file::read_passphrase(file)?,
+            None if kit.needs_passphrase() => prompt("Passphrase of the key that decrypts: ")?,
+            None => Default::default(),
+        };
+        let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.key_generator.clone());
+        runtime.block_on(async {
+            let stop = on_signal()?;
+            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            let (options, listener) = (self.common.options().await?, listen(&address).await?);
+            Ok(key_generator::run(&kit, &passphrase, store, listener, options, stop).await?)
+        })
+    }
+}
+
+impl ServeAggregator {
+    fn run(self) -> Result<(), CliError> {
+        let (kit, runtime) = self.common.start()?;
+        let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
+        runtime.block_on(async {
+            let stop = on_signal()?;
+            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            let (options, listener) = (self.common.options().await?, listen(&address).await?);
+            let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
+            let service = AggregatorService::start(&kit, store, &self.common.data, maker, options).await?;
+            Ok(service.run(listener, stop).await?)
+        })
+    }
+}
+
+impl Join {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let (kit, runtime) = self.common.start()?;
+        let Party::User(id) = kit.party() else {
+            // says whose kit it is
+            return Err(kit.user_keys().err().map_or(CliError::Backwards, CliError::from));
+        };
+        let (file, task) = (kit.task_file(), kit.roster().task());
+        let (features, classes) = (file.model.features as usize, file.model.classes as usize);
+        let data = read_features(&self.features, features, classes)?;
+        let seed = match self.seed {
+            Some(seed) => Seed::new(seed).derive("user", u64::from(id.get()) - 1),
+            None => {
+                let mut bytes = [0; 32];
+                os_rng()?.fill_bytes(&mut bytes);
+                Seed::from_bytes(bytes)
+            }
+        };
+        let trainer = LinearTrainer::new(file, task.clone(), data, seed)?;
+        let summary = runtime.block_on(async {
+            let stop = on_signal()?;
+            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            let options = self.common.options().await?;
+            Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
+        })?;
+        println!("rounds       {} heard of, {} with this user's update", summary.rounds, summary.included);
+        match (&self.output, &summary.model) {
+            (Some(path), Some(model)) => {
+                std::fs::write(path, model)
+                    .map_err(|source| key_file::KeyFileError::Write { path: path.clone(), source })?;
+                println!("model        {}", path.display());
+            }
+            (Some(_), None) => println!("model        none was published"),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+}

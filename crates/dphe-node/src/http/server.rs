@@ -1,0 +1,234 @@
+//! Connections: TLS first, then HTTP, with a bound on how many there are, how long they may dawdle, and how they end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::IntoResponse as _;
+use axum::{Extension, Router};
+use bytes::{Bytes, BytesMut};
+use dphe::Party;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::problem::{HttpCode, Problem};
+use crate::certificates::party_in;
+use crate::telemetry::Metrics;
+
+/// How a service treats connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once, those in their handshake included.
+    pub connections: usize,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long the head of a request may take, and a connection may be idle.
+    pub head: Duration,
+    /// How long the body of one request may take.
+    pub body: Duration,
+    /// How long requests may go on after the service is told to stop.
+    pub linger: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(60),
+            body: Duration::from_secs(30),
+            linger: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Told when to stop. Everybody holds a copy.
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+/// Says when to stop.
+#[derive(Debug)]
+pub struct ShutdownSwitch(watch::Sender<bool>);
+
+/// A switch, and what listens to it.
+pub fn shutdown() -> (ShutdownSwitch, Shutdown) {
+    let (sender, receiver) = watch::channel(false);
+    (ShutdownSwitch(sender), Shutdown(receiver))
+}
+
+impl ShutdownSwitch {
+    /// Stop.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Shutdown {
+    /// Waits until it is time, or for ever. A switch that is gone means stop, too.
+    pub async fn wait(&mut self) {
+        let _ = self.0.wait_for(|&stop| stop).await;
+    }
+
+    /// Whether it is time.
+    pub fn is_stopping(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+}
+
+/// The party at the other end of a connection, from its certificate.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Party);
+
+/// Serves a router over TLS until told to stop; then requests under way may end.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    router: Router,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    mut shutdown: Shutdown,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    let room = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let permit = tokio::select! {
+            () = shutdown.wait() => break,
+            permit = room.clone().acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else { break };
+        let accepted = tokio::select! {
+            () = shutdown.wait() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, address)) = accepted else {
+            // no file handles left, say: others will be given back
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (acceptor, router, metrics) = (acceptor.clone(), router.clone(), metrics.clone());
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            metrics.connections.add(1);
+            connection(stream, address, acceptor, router, limits, &metrics, shutdown).await;
+            metrics.connections.sub(1);
+            drop(permit);
+        });
+    }
+    drop(listener);
+    // all permits back: all connections ended
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    let _ = timeout(limits.linger, room.acquire_many(all)).await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: TlsAcceptor,
+    router: Router,
+    limits: Limits,
+    metrics: &Metrics,
+    shutdown: Shutdown,
+) {
+    let _ = stream.set_nodelay(true);
+    let stream = match timeout(limits.handshake, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            metrics.refused_handshakes.add(1);
+            tracing::debug!(%address, %error, "handshake refused");
+            return;
+        }
+        Err(_) => {
+            metrics.refused_handshakes.add(1);
+            tracing::debug!(%address, "handshake took too long");
+            return;
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let Some(party) = certificate.and_then(party_in) else { return };
+    let router = router.layer(Extension(Peer(party)));
+    serve_http(TokioIo::new(stream), router, limits, shutdown).await;
+}
+
+/// Serves a router over plain HTTP, for figures on the own machine.
+pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, mut shutdown: Shutdown) {
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.wait() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        tokio::spawn(serve_http(TokioIo::new(stream), router.clone(), limits, shutdown.clone()));
+    }
+}
+
+async fn serve_http<S>(io: TokioIo<S>, router: Router, limits: Limits, mut shutdown: Shutdown)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(64 * 1024)
+        .serve_connection(io, TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = shutdown.wait() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = timeout(limits.linger, connection).await;
+}
+
+/// The body of a request: not longer than `most`, not shorter than it said, and not slower than allowed. What is too
+/// long is refused before it is read.
+///
+/// # Errors
+/// A problem with code `request`, `size` or `timeout`.
+pub async fn read_body(request: Request<Body>, most: u64, patience: Duration) -> Result<Bytes, Problem> {
+    let length = request.headers().get(axum::http::header::CONTENT_LENGTH);
+    let length: u64 =
+        length
+            .and_then(|length| length.to_str().ok())
+            .and_then(|length| length.parse().ok())
+            .ok_or_else(|| HttpCode::Request.because("the request does not say how long its body is"))?;
+    if length > most {
+        return Err(HttpCode::Size.because(format!("a body of {length} bytes, and {most} are allowed here")));
+    }
+    // no more than was said is set aside, and that is bounded
+    let mut bytes = BytesMut::new();
+    let mut body = request.into_body();
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| HttpCode::Timeout.because("the body ended before its length"))?;
+            if let Ok(data) = frame.into_data() {
+                if bytes.len() as u64 + data.len() as u64 > length {
+                    return Err(HttpCode::Size.because("the body is longer than it said"));
+                }
+                bytes.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    };
+    match timeout(patience, read).await {
+        Ok(Ok(())) if bytes.len() as u64 == length => Ok(bytes.freeze()),
+        Ok(Ok(())) => Err(HttpCode::Timeout.because("the body ended before its length")),
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => Err(HttpCode::Timeout.because("the body came too slowly")),
+    }
+}
+
+/// An answer in JSON.
+pub fn json(value: &impl serde::Serialize) -> axum::response::Response {
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    ([(axum::http::header::CONTENT_TYPE, "application/json")], body).into_response()
+}

@@ -1,0 +1,209 @@
+//! Making the kits of a task.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dphe::{Identity, IdentityKey, KeyGenerator, Party, Roster, TaskParams, UserId};
+use dphe_paillier::{DecryptionKey, PassphraseCost};
+use rand_core::CryptoRng;
+use zeroize::Zeroizing;
+
+use super::{FORMAT, KitError, KitFile, Request, hex};
+use crate::Error;
+use crate::certificates::{Authority, Validity, certificate_name, new_key, read_request, role_name};
+use crate::key_file::{KeyFileError, write_public, write_secret};
+use crate::learning::{model_from_bytes, model_to_bytes};
+use crate::task_file::{ProfileName, TaskFile};
+
+/// How the key that decrypts is kept.
+pub enum Protection {
+    /// Under a passphrase.
+    Passphrase(Zeroizing<Vec<u8>>),
+    /// By the mode of its file alone: whoever can read the disk has the key.
+    FileMode,
+}
+
+/// A task whose numbers have been checked, before minutes are spent on its key.
+pub struct KitPlan {
+    task_file: TaskFile,
+    text: String,
+    task: TaskParams,
+    initial: Vec<u8>,
+    requests: BTreeMap<Party, Request>,
+}
+
+impl KitPlan {
+    /// Checks a task file, the initial model it names, and requests.
+    ///
+    /// # Errors
+    /// If the task cannot be, or a request is not of it.
+    pub fn new(path: &Path, requests: Vec<Request>) -> Result<Self, Error> {
+        let task_file = TaskFile::read(path)?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| KeyFileError::Read { path: path.into(), source })?;
+        let (features, classes) = (task_file.model.features as usize, task_file.model.classes as usize);
+        let initial = match &task_file.model.initial {
+            None => dphe_learn::Weights::zeros(features, classes).map_err(dphe_federate::Error::Learn)?,
+            Some(file) => {
+                // relative to the task file, so that both can be handed on together
+                let path = path.parent().unwrap_or(Path::new(".")).join(file);
+                let bytes = std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source })?;
+                let model = model_from_bytes(&bytes)?;
+                if (model.features(), model.classes()) != (features, classes) {
+                    return Err(Error::Model { reason: "the initial model has another shape than the task" });
+                }
+                model
+            }
+        };
+        let config = task_file.config(&initial)?;
+        let trainer = task_file.trainer().map_err(dphe_federate::Error::Learn)?;
+        let Some(id) = task_file.id() else { return Err(Error::Unexpected { what: "a task without an id" }) };
+        let task = match task_file.policy.profile {
+            // short keys are for reproduction, and tagged as such everywhere
+            ProfileName::Paper => dphe::hazmat::task_params(id, config)?,
+            _ => TaskParams::new(id, config)?,
+        };
+        let codec = dphe_federate::Codec::new(task.clone(), dphe_federate::Weighting::Equal)?;
+        codec.check(&initial, trainer.message())?;
+        let mut by_party = BTreeMap::new();
+        for request in requests {
+            let party = request.party()?;
+            let known = match party {
+                Party::Aggregator => true,
+                // it is the one who makes the kits
+                Party::KeyGenerator => false,
+                Party::User(user) => user.get() <= task_file.task.users,
+            };
+            let error = |reason: &str| KitError::Request { party: role_name(party), reason: reason.into() };
+            if !known {
+                return Err(error("the task has no such party").into());
+            }
+            request.check(&task_file)?;
+            if by_party.insert(party, request).is_some() {
+                return Err(error("there are two of them").into());
+            }
+        }
+        Ok(Self { task_file, text, task, initial: model_to_bytes(&initial), requests: by_party })
+    }
+
+    /// The task.
+    pub fn task(&self) -> &TaskParams {
+        &self.task
+    }
+
+    fn parties(&self) -> impl Iterator<Item = Party> {
+        let users = (1..=self.task_file.task.users).filter_map(UserId::new).map(Party::User);
+        [Party::KeyGenerator, Party::Aggregator].into_iter().chain(users)
+    }
+}
+
+/// Makes all kits of a task in a new folder, with this key. Returns the folders.
+///
+/// # Errors
+/// If something is there already or cannot be written, or the key is not of the task's length and mode.
+pub fn make_kits(
+    plan: &KitPlan,
+    key: DecryptionKey,
+    output: &Path,
+    protection: &Protection,
+    rng: &mut impl CryptoRng,
+) -> Result<Vec<PathBuf>, Error> {
+    make_folder(output)?;
+    let (empty, passphrase) = (Zeroizing::new(Vec::new()), matches!(protection, Protection::Passphrase(_)));
+    let words = match protection {
+        Protection::Passphrase(words) => words,
+        Protection::FileMode => &empty,
+    };
+    let sealed = key.seal(words, PassphraseCost::STANDARD, rng)?;
+    let mut keys = KeyGenerator::with_key(plan.task.clone(), key, rng)?;
+    let mut own: BTreeMap<Party, IdentityKey> = BTreeMap::new();
+    let mut identities: BTreeMap<Party, Identity> = BTreeMap::new();
+    for party in plan.parties() {
+        let identity = match plan.requests.get(&party) {
+            Some(request) => request.check(&plan.task_file)?.0,
+            None => own.entry(party).or_insert_with(|| IdentityKey::generate(rng)).identity(),
+        };
+        identities.insert(party, identity);
+    }
+    let missing = Error::Unexpected { what: "a party without an identity" };
+    let users = identities.iter().filter_map(|(party, identity)| match party {
+        Party::User(user) => Some((*user, *identity)),
+        _ => None,
+    });
+    let (Some(aggregator), Some(generator)) =
+        (identities.get(&Party::Aggregator), own.get(&Party::KeyGenerator))
+    else {
+        return Err(missing);
+    };
+    let roster =
+        Roster::new(plan.task.clone(), 1, keys.encryption_key(), *aggregator, generator, users.collect())?;
+    let user_keys: BTreeMap<UserId, _> = roster.users().map(|user| (user, keys.enroll(user, rng))).collect();
+    let validity = Validity::days(plan.task_file.task.valid_days);
+    let authority = Authority::new(plan.task.id(), validity)?;
+
+    let mut folders = Vec::new();
+    for (&party, identity) in &identities {
+        let folder = output.join(role_name(party));
+        make_folder(&folder)?;
+        let public = |name: &str, bytes: &[u8]| write_public(&folder.join(name), bytes);
+        let secret = |name: &str, bytes: &[u8]| write_secret(&folder.join(name), bytes);
+        let kit = KitFile {
+            format: FORMAT,
+            party: role_name(party),
+            task: plan.task_file.task.name.clone(),
+            task_id: plan.task.id().to_string(),
+            roster_hash: hex(roster.hash().as_bytes()),
+            passphrase: (party == Party::KeyGenerator).then_some(passphrase),
+        };
+        let kit = toml::to_string(&kit).map_err(|_| Error::Unexpected { what: "a kit that is no TOML" })?;
+        public("task.toml", plan.text.as_bytes())?;
+        public("roster.bin", roster.as_bytes())?;
+        public("authority.pem", authority.certificate_pem().as_bytes())?;
+        let name = certificate_name(plan.task.id(), party, identity);
+        let certificate = match plan.requests.get(&party) {
+            Some(request) => {
+                let key = read_request(request.check(&plan.task_file)?.1, &name)?;
+                authority.issue(&name, &key, validity)?
+            }
+            None => {
+                let key = new_key()?;
+                secret("tls.key", Zeroizing::new(key.serialize_pem()).as_bytes())?;
+                authority.issue(&name, &key, validity)?
+            }
+        };
+        public("certificate.pem", certificate.as_bytes())?;
+        if let Some(identity) = own.get(&party) {
+            secret("identity.key", &identity.to_kit_bytes())?;
+        }
+        match party {
+            Party::KeyGenerator => {
+                secret("seeds.bin", &keys.to_kit_bytes())?;
+                secret("paillier.key", &sealed)?;
+                secret("authority.key", authority.key_pem().as_bytes())?;
+            }
+            Party::Aggregator => {
+                secret("seeds.bin", &keys.aggregator_keys().to_kit_bytes())?;
+                public("initial.model", &plan.initial)?;
+            }
+            Party::User(user) => {
+                let keys = user_keys.get(&user).ok_or(Error::Unexpected { what: "a user without keys" })?;
+                secret("seeds.bin", &keys.to_kit_bytes())?;
+            }
+        }
+        // last, so that half a kit is not taken for one
+        public("kit.toml", kit.as_bytes())?;
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
+/// A new folder for its owner alone.
+pub(super) fn make_folder(folder: &Path) -> Result<(), Error> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => KitError::Exists { folder: folder.into() }.into(),
+        _ => KeyFileError::Write { path: folder.into(), source }.into(),
+    })
+}

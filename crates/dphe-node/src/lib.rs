@@ -1,0 +1,23 @@
+//! The parties as processes: task files, start-up kits, storage, services over TLS, and the user's client. The program
+//! `dphe` is a command line in front of this; tests start services in-process.
+
+pub mod certificates;
+pub mod digits;
+pub mod doctor;
+mod error;
+pub mod features_file;
+pub mod files;
+pub mod http;
+pub mod key_file;
+pub mod kit;
+pub mod learning;
+pub mod model;
+pub mod report;
+pub mod samples;
+pub mod service;
+pub mod store;
+pub mod task_file;
+pub mod telemetry;
+pub mod verify;
+
+pub use error::Error;

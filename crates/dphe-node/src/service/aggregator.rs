@@ -1,0 +1,544 @@
+//! The aggregator's service: users ask and upload, it asks the key generator, and makes the next model.
+
+mod front;
+mod record;
+
+pub use record::RoundRecord;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dphe::message::{Close, Ending, Freeze, Message as _, Publish, RoundTicket, Signed, UploadAck, kind};
+use dphe::party::{Action, AggregatorEvent, AggregatorParty, Notice, Time};
+use dphe::{Digest, Party, Roster, Round, UserId, WeightSum};
+use rand_core::Rng as _;
+use record::Recording;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use super::courier::Courier;
+use super::uploads::Uploads;
+use super::{Clock, Machine, ServiceOptions, os_rng, start_observing};
+use crate::Error;
+use crate::certificates::server_name;
+use crate::http::client::Client;
+use crate::http::problem::{HttpCode, Problem};
+use crate::http::server::{Shutdown, serve_tls};
+use crate::http::{max_message_bytes, sender_of};
+use crate::kit::Kit;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore, StoreError};
+use crate::task_file::CollectSection;
+use crate::telemetry::Metrics;
+
+/// What users and watchers can see: how the last round ended, the ticket of the one at hand, the model it starts from.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    /// The last round that is over, with its closing messages.
+    pub ended: Option<(Round, Vec<Bytes>)>,
+    /// The ticket of the round at hand, with its hash.
+    pub ticket: Option<(Digest, Bytes)>,
+    /// The model that the round at hand starts from.
+    pub model: Option<(Digest, Bytes)>,
+    /// How it stands.
+    pub status: Status,
+}
+
+/// How the aggregator stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// The party.
+    pub party: String,
+    /// The task.
+    pub task: String,
+    /// The round at hand, or the next one.
+    pub round: u64,
+    /// How many there will be.
+    pub rounds: u64,
+    /// Where the round stands.
+    pub phase: &'static str,
+    /// Whose updates are in.
+    pub collected: Vec<u32>,
+    /// How many users are enrolled.
+    pub users: usize,
+    /// Whether all rounds are over.
+    pub over: bool,
+}
+
+/// What the actor is told.
+pub(super) enum Command {
+    /// A whole upload.
+    Upload { user: UserId, message: Vec<u8>, reply: oneshot::Sender<Result<Vec<u8>, Problem>> },
+    /// The key generator answered.
+    Answered(Bytes),
+    /// The key generator refused.
+    Refused { message: Bytes, problem: Box<Problem> },
+    /// The next model was made.
+    Made { round: Round, model: Result<Vec<u8>, Error> },
+}
+
+/// The aggregator, ready to run.
+pub struct AggregatorService<S, M> {
+    actor: Actor<S, M>,
+    commands: mpsc::Receiver<Command>,
+    uploads: Uploads,
+    tls: Arc<rustls::ServerConfig>,
+    key_generator: Client,
+    options: ServiceOptions,
+}
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
+    /// Takes up where its log ends. `data` is where pieces of uploads are put.
+    ///
+    /// # Errors
+    /// If it cannot start from its kit and its log.
+    pub async fn start(
+        kit: &Kit,
+        mut store: S,
+        data: &std::path::Path,
+        maker: M,
+        options: ServiceOptions,
+    ) -> Result<Self, Error> {
+        let (roster, task_file) = (kit.roster().clone(), kit.task_file());
+        let clock = Clock::new();
+        let log = store.load().await?;
+        let (party, actions) = AggregatorParty::start(
+            kit.aggregator_keys()?,
+            kit.identity()?,
+            (*roster).clone(),
+            &log,
+            options.threads,
+            clock.now(),
+        )?;
+        if store.latest_model(Round::FIRST).await?.is_none() {
+            let initial = kit.initial_model()?;
+            store.put_model(Round::FIRST, Digest::of_model(&initial), &initial).await?;
+        }
+        let uploads = Uploads::new(data)
+            .map_err(|source| StoreError::Folder { folder: data.join("uploads"), source })?;
+        let address = task_file.parties.key_generator.clone();
+        let most = max_message_bytes::<dphe::message::RoundResult>(&roster);
+        let name = server_name(&roster, Party::KeyGenerator)?;
+        let key_generator = Client::new(address, name, kit.tls().client()?, most);
+        let (sender, commands) = mpsc::channel(1024);
+        let mut actor = Actor {
+            machine: Machine::new(party, options.metrics.clone()),
+            roster: roster.clone(),
+            store,
+            maker: Arc::new(Mutex::new(maker)),
+            clock,
+            alarm: None,
+            soft_deadline: None,
+            start_at: None,
+            collect: task_file.collect,
+            rounds: task_file.task.rounds,
+            courier: Courier::default(),
+            commands: sender,
+            waiting: BTreeMap::new(),
+            board: watch::channel(Arc::new(Board::default())).0,
+            recording: Recording::default(),
+            metrics: options.metrics.clone(),
+        };
+        actor.carry_out(actions).await?;
+        actor.refresh().await?;
+        let tls = kit.tls().server(roster, |_| true)?;
+        Ok(Self { actor, commands, uploads, tls, key_generator, options })
+    }
+
+    /// What users and watchers can see, and when it changes.
+    pub fn board(&self) -> watch::Receiver<Arc<Board>> {
+        self.actor.board.subscribe()
+    }
+
+    /// Runs until told to stop. After the last round users can still fetch its model.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
+        let Self { mut actor, commands, uploads, tls, key_generator, mut options } = self;
+        start_observing(&mut options, &shutdown);
+        let front = front::Front {
+            roster: actor.roster.clone(),
+            actor: actor.commands.clone(),
+            board: actor.board.subscribe(),
+            uploads: uploads.clone(),
+            limits: options.limits,
+            metrics: options.metrics.clone(),
+            shutdown: shutdown.clone(),
+            room: Arc::new(Semaphore::new(front::BODIES_AT_ONCE)),
+        };
+        let server = serve_tls(
+            listener,
+            tls,
+            front::router(front),
+            options.limits,
+            options.metrics.clone(),
+            shutdown.clone(),
+        );
+        let courier = tokio::spawn(actor.courier.clone().run(key_generator, actor.commands.clone()));
+        options.metrics.ready.set(1);
+        tracing::info!("the aggregator is ready");
+        let server = tokio::spawn(server);
+        let result = actor.run(commands, uploads, shutdown).await;
+        options.metrics.ready.set(0);
+        courier.abort();
+        if result.is_ok() {
+            let _ = server.await;
+        } else {
+            server.abort();
+        }
+        result
+    }
+}
+
+struct Actor<S, M> {
+    machine: Machine<AggregatorParty>,
+    roster: Arc<Roster>,
+    store: S,
+    maker: Arc<Mutex<M>>,
+    clock: Clock,
+    alarm: Option<Time>,
+    /// From then on the least count is enough.
+    soft_deadline: Option<Time>,
+    start_at: Option<Time>,
+    collect: CollectSection,
+    rounds: u64,
+    courier: Courier,
+    commands: mpsc::Sender<Command>,
+    /// Users whose upload is being taken.
+    waiting: BTreeMap<UserId, oneshot::Sender<Result<Vec<u8>, Problem>>>,
+    board: watch::Sender<Arc<Board>>,
+    recording: Recording,
+    metrics: Arc<Metrics>,
+}
+
+/// After a round that was given up.
+const PAUSE: u64 = 1_000;
+
+impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
+    async fn run(
+        &mut self,
+        mut commands: mpsc::Receiver<Command>,
+        uploads: Uploads,
+        mut shutdown: Shutdown,
+    ) -> Result<(), Error> {
+        if self.machine.party()?.is_idle() {
+            self.start_at = Some(self.clock.now());
+        }
+        let mut round = Round::FIRST;
+        loop {
+            // pieces of rounds that are over are of no use to anybody
+            if std::mem::replace(&mut round, self.machine.party()?.round()) != round
+                && let Err(error) = uploads.keep_only(round).await
+            {
+                tracing::warn!(%error, "old pieces of uploads could not be removed");
+            }
+            let next = [self.alarm, self.soft_deadline, self.start_at].into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return Ok(()),
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command).await?,
+                    None => return Ok(()),
+                },
+                () = self.clock.wait_until(next) => self.ring().await?,
+            }
+            self.refresh().await?;
+        }
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<(), Error> {
+        match command {
+            Command::Upload { user, message, reply } => self.upload(user, message, reply).await,
+            Command::Answered(message) => self.answered(&message).await,
+            Command::Refused { message, problem } => self.refused(&message, &problem).await,
+            Command::Made { round, model } => self.made(round, model).await,
+        }
+    }
+
+    /// What is due by now.
+    async fn ring(&mut self) -> Result<(), Error> {
+        let now = self.clock.now();
+        let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
+        if due(self.alarm) {
+            self.alarm = None;
+            self.step("tick", AggregatorEvent::Tick).await?;
+        }
+        if due(self.soft_deadline) {
+            self.soft_deadline = None;
+            self.freeze_if_enough().await?;
+        }
+        if due(self.start_at) {
+            self.start_at = None;
+            self.begin_round().await?;
+        }
+        Ok(())
+    }
+
+    async fn begin_round(&mut self) -> Result<(), Error> {
+        let party = self.machine.party()?;
+        let round = party.round();
+        if !party.is_idle() || round.get() > self.rounds {
+            return Ok(());
+        }
+        let Some((_, model)) = self.store.latest_model(round).await? else {
+            return Err(Error::Unexpected { what: "a round without a model" });
+        };
+        let mut nonce = [0; 16];
+        os_rng()?.fill_bytes(&mut nonce);
+        let (model, deadline) = (Digest::of_model(&model), self.collect.time.max.0);
+        self.recording = Recording::begin();
+        self.step("start", AggregatorEvent::Start { model, deadline, nonce }).await?;
+        Ok(())
+    }
+
+    async fn upload(
+        &mut self,
+        user: UserId,
+        message: Vec<u8>,
+        reply: oneshot::Sender<Result<Vec<u8>, Problem>>,
+    ) -> Result<(), Error> {
+        if sender_of(&message) != Some(Party::User(user)) {
+            let _ = reply.send(Err(HttpCode::Forbidden.because("the upload is another user's")));
+            return Ok(());
+        }
+        let (bytes, before) = (message.len(), self.machine.party()?.collected().len());
+        self.waiting.insert(user, reply);
+        let result = self.step("upload", AggregatorEvent::Message(message)).await;
+        let waiting = self.waiting.remove(&user);
+        match (result, waiting) {
+            (Ok(Some(error)), Some(reply)) => {
+                let _ = reply.send(Err(Problem::from(&error)));
+            }
+            (Err(error), waiting) => {
+                if let Some(reply) = waiting {
+                    let _ = reply.send(Err(HttpCode::Storage.because("it could not be stored")));
+                }
+                return Err(error);
+            }
+            _ => {}
+        }
+        if self.machine.party()?.collected().len() > before {
+            self.metrics.uploads.add(1);
+            self.metrics.upload_bytes.add(bytes as i64);
+            self.recording.upload(bytes);
+        }
+        if self.soft_deadline.is_none() {
+            self.freeze_if_enough().await?;
+        }
+        Ok(())
+    }
+
+    /// After the least time the least count is enough.
+    async fn freeze_if_enough(&mut self) -> Result<(), Error> {
+        let party = self.machine.party()?;
+        if party.phase() == "collecting" && party.collected().len() >= self.roster.floor() {
+            self.step("freeze", AggregatorEvent::Freeze).await?;
+        }
+        Ok(())
+    }
+
+    async fn answered(&mut self, message: &Bytes) -> Result<(), Error> {
+        let refused = self.step("answer", AggregatorEvent::Message(message.to_vec())).await?;
+        if refused.is_none()
+            && let (Ok(kind), Some(round)) = (kind(message), crate::http::round_of(message))
+        {
+            self.store.put_message(round, kind, message).await?;
+            if kind == RoundTicket::KIND && self.machine.party()?.phase() == "collecting" {
+                let Time(now) = self.clock.now();
+                self.soft_deadline = Some(Time(now.saturating_add(self.collect.time.min.0)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn refused(&mut self, message: &Bytes, problem: &Problem) -> Result<(), Error> {
+        tracing::error!(code = problem.code, detail = problem.detail, "the key generator refuses");
+        self.metrics.refused(&problem.code);
+        // a set that must not be opened: the round is given up
+        if kind(message) == Ok(Freeze::KIND)
+            && crate::http::round_of(message) == Some(self.machine.party()?.round())
+        {
+            self.step("abort", AggregatorEvent::Abort).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the next model, somewhere else.
+    async fn make(&mut self, sum: WeightSum) -> Result<(), Error> {
+        let round = sum.round();
+        let Some((_, model)) = self.store.latest_model(round).await? else {
+            return Err(Error::Unexpected { what: "a round without a model" });
+        };
+        let (maker, commands) = (self.maker.clone(), self.commands.clone());
+        tokio::task::spawn_blocking(move || {
+            let made = match maker.lock() {
+                Ok(mut maker) => maker.next_model(round, &sum, &model),
+                Err(_) => Err(Error::Unexpected { what: "a learner that panicked" }),
+            };
+            let _ = commands.blocking_send(Command::Made { round, model: made });
+        });
+        Ok(())
+    }
+
+    async fn made(&mut self, round: Round, model: Result<Vec<u8>, Error>) -> Result<(), Error> {
+        let model = match model {
+            Ok(model) => model,
+            Err(error) => {
+                // the sum was opened and cannot be again: the round ends with what it began with
+                tracing::error!(round = round.get(), %error, "no model can be made of the sum");
+                let Some((_, model)) = self.store.latest_model(round).await? else {
+                    return Err(Error::Unexpected { what: "a round without a model" });
+                };
+                model
+            }
+        };
+        self.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
+        if let Some(error) = self.step("new model", AggregatorEvent::NewModel { round, model }).await? {
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Takes a step and does what it says. A refusal is returned: nothing has changed then.
+    async fn step(&mut self, what: &str, event: AggregatorEvent) -> Result<Option<dphe::Error>, Error> {
+        let now = self.clock.now();
+        match self.machine.run(move |party| party.step(event, now)).await? {
+            Ok(actions) => {
+                self.carry_out(actions).await?;
+                Ok(None)
+            }
+            Err(error) => {
+                self.metrics.refused(error.code());
+                tracing::warn!(what, code = error.code(), %error, "refused");
+                Ok(Some(error))
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), Error> {
+        for action in actions {
+            match action {
+                Action::Append(bytes) => {
+                    self.store.append(&bytes).await?;
+                    self.metrics.log_bytes.add(bytes.len() as i64);
+                }
+                Action::Replace(bytes) => self.store.replace(&bytes).await?,
+                Action::Send { to: Party::KeyGenerator, message } => {
+                    if let (Ok(kind @ (Freeze::KIND | Close::KIND)), Some(round)) =
+                        (kind(&message), crate::http::round_of(&message))
+                    {
+                        self.store.put_message(round, kind, &message).await?;
+                    }
+                    self.courier.take(message);
+                }
+                // who has not asked will find it on the board
+                Action::Send { to: Party::User(user), message } => {
+                    if let Some(reply) = self.waiting.remove(&user) {
+                        if let Ok(ack) = Signed::<UploadAck>::decode(&message, &self.roster) {
+                            let (round, body) = (ack.round().get(), ack.message().body_hash);
+                            tracing::info!(round, user = user.get(), %body, "acknowledged");
+                        }
+                        let _ = reply.send(Ok(message));
+                    }
+                }
+                Action::Send { .. } | Action::Poll(_) => {}
+                Action::Wake(time) => self.alarm = Some(time),
+                Action::Notify(Notice::Opened { sum, overlap }) => {
+                    self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
+                    self.make(sum).await?;
+                }
+                Action::Notify(Notice::Finished { round, ending, .. }) => {
+                    self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;
+                }
+                Action::Notify(Notice::Train { .. }) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
+        let record = std::mem::take(&mut self.recording).end(round, ending);
+        self.metrics.ended(record.ending);
+        tracing::info!(
+            round = round.get(),
+            ending = record.ending,
+            users = record.users,
+            "the round is over"
+        );
+        let json = serde_json::to_string(&record).unwrap_or_default();
+        self.store.put_report(round, &json).await?;
+        // models of earlier rounds are in their publish messages
+        self.store.forget_models(round).await?;
+        (self.alarm, self.soft_deadline) = (None, None);
+        let Time(now) = self.clock.now();
+        let pause = if ending == Ending::Published { 0 } else { PAUSE };
+        self.start_at = Some(Time(now.saturating_add(pause)));
+        Ok(())
+    }
+
+    /// Puts on the board what has changed.
+    async fn refresh(&mut self) -> Result<(), Error> {
+        let party = self.machine.party()?;
+        let status = Status {
+            party: "aggregator".into(),
+            task: self.roster.task().id().to_string(),
+            round: party.round().get(),
+            rounds: self.rounds,
+            phase: party.phase(),
+            collected: party.collected().into_iter().map(UserId::get).collect(),
+            users: self.roster.users().len(),
+            over: party.is_idle() && party.round().get() > self.rounds,
+        };
+        let old = self.board.borrow().clone();
+        if old.status == status {
+            return Ok(());
+        }
+        self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
+        let mut board = Board { status, ..(*old).clone() };
+        if (board.status.round, board.status.phase) != (old.status.round, old.status.phase) {
+            tracing::info!(round = board.status.round, phase = board.status.phase, "state");
+            let Some(user) = self.roster.users().next() else { return Ok(()) };
+            let poll = AggregatorEvent::Poll { user, round: Round::FIRST };
+            let now = self.clock.now();
+            let actions = self.machine.run(move |party| party.step(poll, now)).await??;
+            self.read_poll(actions, &mut board).await?;
+            let round = self.machine.party()?.round();
+            let model = self.store.latest_model(round).await?;
+            board.model = model.map(|(_, model)| (Digest::of_model(&model), model.into()));
+        }
+        self.board.send_replace(Arc::new(board));
+        Ok(())
+    }
+
+    async fn read_poll(&mut self, actions: Vec<Action>, board: &mut Board) -> Result<(), Error> {
+        board.ticket = None;
+        let mut closing: Vec<Bytes> = Vec::new();
+        for action in actions {
+            let Action::Send { message, .. } = action else { continue };
+            match kind(&message)? {
+                RoundTicket::KIND => {
+                    let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
+                    board.ticket = Some((ticket.hash(), message.into()));
+                }
+                _ => closing.push(message.into()),
+            }
+        }
+        let round = closing.last().and_then(|message| crate::http::round_of(message));
+        if let Some(round) = round {
+            let known = board.ended.as_ref().is_some_and(|(known, _)| *known == round);
+            if !known && let Some(publish) = closing.iter().find(|message| kind(message) == Ok(Publish::KIND))
+            {
+                self.store.put_message(round, Publish::KIND, publish).await?;
+            }
+            board.ended = Some((round, closing));
+        }
+        Ok(())
+    }
+}
+
+/// How long users are kept waiting for news before they ask again.
+const LONGEST_POLL: Duration = Duration::from_secs(50);

@@ -1,0 +1,220 @@
+//! What users meet: addresses, limits, refusals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use dphe::message::Upload;
+use dphe::{Party, Roster, Round, UserId};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::super::uploads::{Piece, Uploads};
+use super::{Board, Command, LONGEST_POLL};
+use crate::http::problem::{HttpCode, Problem};
+use crate::http::server::{Limits, Peer, Shutdown, json, read_body};
+use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type, write_list};
+use crate::kit::digest_from_hex;
+use crate::telemetry::Metrics;
+
+#[derive(Clone)]
+pub(super) struct Front {
+    pub(super) roster: Arc<Roster>,
+    pub(super) actor: mpsc::Sender<Command>,
+    pub(super) board: watch::Receiver<Arc<Board>>,
+    pub(super) uploads: Uploads,
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) shutdown: Shutdown,
+    /// Bodies that are read at once; whoever comes when all are taken is told to come back.
+    pub(super) room: Arc<Semaphore>,
+}
+
+pub(super) const BODIES_AT_ONCE: usize = 128;
+
+impl Front {
+    fn refuse(&self, problem: Problem) -> Problem {
+        self.metrics.refused(&problem.code);
+        problem
+    }
+}
+
+pub(super) fn router(front: Front) -> Router {
+    Router::new()
+        .route("/v1/rounds/next", get(next))
+        .route("/v1/rounds/{round}/uploads/{user}", get(offset).put(upload))
+        .route("/v1/models/{digest}", get(model))
+        .route("/v1/status", get(status))
+        .fallback(|| async { HttpCode::NotFound.because("there is nothing at this address") })
+        .method_not_allowed_fallback(|| async { HttpCode::Method.because("not with this method") })
+        .with_state(front)
+}
+
+async fn status(State(front): State<Front>) -> Response {
+    json(&front.board.borrow().status)
+}
+
+#[derive(Deserialize)]
+struct NextQuery {
+    /// The round the user is in, or waits for.
+    after: u64,
+    /// The latest round whose end it has heard of in this life.
+    #[serde(default)]
+    heard: u64,
+    /// The hash of the ticket it has.
+    seen: Option<String>,
+    /// Seconds to wait for news.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// How the round ended and what comes next: at once if there is news, else when there is.
+async fn next(
+    State(mut front): State<Front>,
+    Extension(Peer(peer)): Extension<Peer>,
+    query: Result<Query<NextQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Party::User(_) = peer else {
+        return Err(front.refuse(HttpCode::Forbidden.because("only users take part in rounds")));
+    };
+    let bad = |what: &str| HttpCode::Request.because(what);
+    let Query(query) = query.map_err(|_| front.refuse(bad("after is a round, wait is seconds")))?;
+    let after = Round::new(query.after).ok_or_else(|| front.refuse(bad("there is no round 0")))?;
+    let seen = query.seen.as_deref().and_then(digest_from_hex);
+    let until = Instant::now() + Duration::from_secs(query.wait).min(LONGEST_POLL);
+    loop {
+        let board = front.board.borrow_and_update().clone();
+        let ended = board.ended.as_ref().filter(|(round, _)| *round >= after && round.get() > query.heard);
+        let mut messages: Vec<Bytes> = ended.map(|(_, messages)| messages.clone()).unwrap_or_default();
+        let ticket = board.ticket.as_ref().filter(|(hash, _)| seen != Some(*hash));
+        messages.extend(ticket.map(|(_, ticket)| ticket.clone()));
+        if !messages.is_empty() {
+            return Ok(([(header::CONTENT_TYPE, MESSAGES)], write_list(&messages)).into_response());
+        }
+        if board.status.over {
+            return Err(HttpCode::TaskOver.because("all rounds are over"));
+        }
+        let gone = || HttpCode::Shutdown.because("the aggregator is going down");
+        tokio::select! {
+            changed = front.board.changed() => changed.map_err(|_| gone())?,
+            () = sleep_until(until) => return Ok(StatusCode::NO_CONTENT.into_response()),
+            () = front.shutdown.wait() => return Err(gone()),
+        }
+    }
+}
+
+async fn model(State(front): State<Front>, Path(digest): Path<String>) -> Result<Response, Problem> {
+    let board = front.board.borrow().clone();
+    match &board.model {
+        Some((known, model)) if digest_from_hex(&digest) == Some(*known) => {
+            Ok(([(header::CONTENT_TYPE, MODEL)], model.clone()).into_response())
+        }
+        _ => Err(front.refuse(HttpCode::NotFound.because("that is not the model of the round at hand"))),
+    }
+}
+
+type Place = Result<Path<(u64, u32)>, PathRejection>;
+
+/// Whose upload of which round: only one's own.
+fn own(peer: Party, place: Place) -> Result<(Round, UserId), Problem> {
+    let Path((round, user)) =
+        place.map_err(|_| HttpCode::NotFound.because("rounds and users are numbers"))?;
+    match (Round::new(round), UserId::new(user)) {
+        (Some(round), Some(user)) if peer == Party::User(user) => Ok((round, user)),
+        (Some(_), Some(_)) => Err(HttpCode::Forbidden.because("the certificate is another party's")),
+        _ => Err(HttpCode::NotFound.because("rounds and users are counted from 1")),
+    }
+}
+
+fn offset_header(here: u64) -> [(HeaderName, String); 1] {
+    [(HeaderName::from_static(UPLOAD_OFFSET), here.to_string())]
+}
+
+/// How much of an upload is here.
+async fn offset(
+    State(front): State<Front>,
+    Extension(Peer(peer)): Extension<Peer>,
+    place: Place,
+) -> Result<Response, Problem> {
+    let (round, user) = own(peer, place).map_err(|problem| front.refuse(problem))?;
+    let here = front.uploads.offset(round, user).await;
+    let here = here.map_err(|error| front.refuse(disk(&error)))?;
+    Ok((StatusCode::NO_CONTENT, offset_header(here)).into_response())
+}
+
+#[derive(Deserialize)]
+struct UploadQuery {
+    offset: u64,
+    total: u64,
+}
+
+/// A piece of an upload; the last one is answered with the acknowledgement.
+async fn upload(
+    State(front): State<Front>,
+    Extension(Peer(peer)): Extension<Peer>,
+    place: Place,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    take(&front, peer, place, query, request).await.map_err(|problem| front.refuse(problem))
+}
+
+async fn take(
+    front: &Front,
+    peer: Party,
+    place: Place,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let (round, user) = own(peer, place)?;
+    let Query(UploadQuery { offset, total }) =
+        query.map_err(|_| HttpCode::Request.because("offset and total are numbers of bytes"))?;
+    let most = max_message_bytes::<Upload>(&front.roster);
+    if total == 0 || total > most || offset >= total {
+        return Err(HttpCode::Size.because(format!("{offset} of {total} bytes, and {most} are allowed")));
+    }
+    let current = Round::new(front.board.borrow().status.round).unwrap_or(Round::FIRST);
+    if round < current {
+        return Err(Problem::from(&dphe::Error::Stale { round, current }));
+    }
+    if round > current {
+        return Err(Problem::from(&dphe::Error::Future { round, current }));
+    }
+    let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    if media != Some("application/vnd.dphe.v1.upload") {
+        return Err(HttpCode::MediaType.because("not an upload"));
+    }
+    let _place = front.room.try_acquire().map_err(|_| HttpCode::Busy.because("too many uploads at once"))?;
+    let piece = read_body(request, (total - offset).min(MAX_CHUNK as u64), front.limits.body).await?;
+    if piece.is_empty() {
+        return Err(HttpCode::Request.because("the piece is empty"));
+    }
+    let stored = front.uploads.put(round, user, offset, total, piece).await;
+    let message = match stored.map_err(|error| disk(&error))? {
+        Piece::Stored(here) => return Ok((StatusCode::ACCEPTED, offset_header(here)).into_response()),
+        Piece::Misplaced(here) => {
+            let problem = HttpCode::Offset.because(format!("{here} bytes are here, go on from there"));
+            return Ok((offset_header(here), problem).into_response());
+        }
+        Piece::Whole(message) => message,
+    };
+    let (reply, answer) = oneshot::channel();
+    let gone = || HttpCode::Shutdown.because("the aggregator is going down");
+    front.actor.send(Command::Upload { user, message, reply }).await.map_err(|_| gone())?;
+    let ack = answer.await.map_err(|_| gone())??;
+    let media = media_type(&ack).unwrap_or_default();
+    Ok(([(header::CONTENT_TYPE, media)], ack).into_response())
+}
+
+fn disk(error: &std::io::Error) -> Problem {
+    tracing::error!(%error, "a piece of an upload could not be stored");
+    HttpCode::Storage.because("it could not be stored")
+}

@@ -1,0 +1,120 @@
+//! Uploads that come in pieces: a file each until they are whole, so that a lost connection or a restart costs only what
+//! was under way. Nothing here is promised to anybody; the promise is the acknowledgement.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use dphe::{Round, UserId};
+use tokio::sync::Mutex as AsyncMutex;
+
+#[derive(Clone)]
+pub(super) struct Uploads {
+    folder: PathBuf,
+    /// One piece of a user's at a time.
+    turns: Arc<Mutex<HashMap<UserId, Arc<AsyncMutex<()>>>>>,
+}
+
+/// What came of a piece.
+pub(super) enum Piece {
+    /// More is needed, from here on.
+    Stored(u64),
+    /// It does not follow from what is there: so much is.
+    Misplaced(u64),
+    /// That was the last one.
+    Whole(Vec<u8>),
+}
+
+impl Uploads {
+    pub(super) fn new(data: &Path) -> std::io::Result<Self> {
+        let folder = data.join("uploads");
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { folder, turns: Arc::default() })
+    }
+
+    fn path(&self, round: Round, user: UserId) -> PathBuf {
+        self.folder.join(format!("{round}-{user}.part"))
+    }
+
+    /// How much of an upload is here.
+    pub(super) async fn offset(&self, round: Round, user: UserId) -> std::io::Result<u64> {
+        let path = self.path(round, user);
+        blocking(move || length(&path)).await
+    }
+
+    /// Takes the piece that begins at `offset` of an upload of `total` bytes.
+    pub(super) async fn put(
+        &self,
+        round: Round,
+        user: UserId,
+        offset: u64,
+        total: u64,
+        piece: bytes::Bytes,
+    ) -> std::io::Result<Piece> {
+        let turn = match self.turns.lock() {
+            Ok(mut turns) => turns.entry(user).or_default().clone(),
+            Err(_) => return Err(std::io::Error::other("a thread panicked")),
+        };
+        let _turn = turn.lock().await;
+        let path = self.path(round, user);
+        blocking(move || {
+            let here = length(&path)?;
+            if here > total {
+                // another upload than the one that was begun
+                std::fs::remove_file(&path)?;
+                return Ok(Piece::Misplaced(0));
+            }
+            if offset != here {
+                return Ok(Piece::Misplaced(here));
+            }
+            if offset == 0 && piece.len() as u64 == total {
+                return Ok(Piece::Whole(piece.to_vec()));
+            }
+            let mut options = File::options();
+            options.create(true).append(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            options.open(&path)?.write_all(&piece)?;
+            let here = here + piece.len() as u64;
+            if here < total {
+                return Ok(Piece::Stored(here));
+            }
+            let mut whole = Vec::new();
+            File::open(&path)?.take(total).read_to_end(&mut whole)?;
+            std::fs::remove_file(&path)?;
+            Ok(Piece::Whole(whole))
+        })
+        .await
+    }
+
+    /// Forgets the pieces of all other rounds.
+    pub(super) async fn keep_only(&self, round: Round) -> std::io::Result<()> {
+        let (folder, prefix) = (self.folder.clone(), format!("{round}-"));
+        blocking(move || {
+            for entry in std::fs::read_dir(folder)? {
+                let entry = entry?;
+                if !entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    std::fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn length(path: &Path) -> std::io::Result<u64> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+async fn blocking<R: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<R> + Send + 'static,
+) -> std::io::Result<R> {
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
+}

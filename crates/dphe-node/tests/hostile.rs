@@ -1,0 +1,440 @@
+//! Everything at the edge of the network that should not be there: wrong certificates, no TLS, lies about lengths, slow
+//! senders, replays. Refused by name, before it costs anything, and others are not disturbed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::Method;
+use bytes::Bytes;
+use dphe::message::{Message as _, RoundTicket, Upload, kind};
+use dphe::party::{Action, Time, UserEvent, UserParty};
+use dphe::{Identity, IdentityKey, Party, Round, UserId};
+use dphe_node::certificates::{Authority, TlsIdentity, Validity, certificate_name, new_key, server_name};
+use dphe_node::http::client::{Client, ClientError};
+use dphe_node::http::problem::HttpCode;
+use dphe_node::http::server::{Limits, ShutdownSwitch, shutdown};
+use dphe_node::http::{MAX_CHUNK, read_list};
+use dphe_node::kit::hex;
+use dphe_node::learning::{LinearModelMaker, LinearTrainer, Trainer as _};
+use dphe_node::service::aggregator::AggregatorService;
+use dphe_node::service::{ServiceOptions, key_generator};
+use dphe_node::store::SqliteStore;
+use dphe_node::telemetry::Metrics;
+use dphe_paillier::Threads;
+use support::{Plan, Town, rng, samples};
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// A and G at work, and nobody else yet.
+struct Services {
+    town: Town,
+    metrics: Arc<Metrics>,
+    generator: Arc<Metrics>,
+    _switch: ShutdownSwitch,
+}
+
+const LIMITS: Limits = Limits {
+    connections: 64,
+    handshake: Duration::from_millis(1_500),
+    head: Duration::from_millis(1_500),
+    body: Duration::from_millis(1_500),
+    linger: Duration::from_secs(1),
+};
+
+async fn services() -> Services {
+    let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plan = Plan { time: ("60s", "120s"), ..Plan::default() };
+    let town = Town::new(plan, a.local_addr().unwrap(), g.local_addr().unwrap());
+    let (switch, stop) = shutdown();
+    let options = || ServiceOptions { limits: LIMITS, ..ServiceOptions::default() };
+    let (kit, until) = (town.kit("key-generator"), stop.clone());
+    let store = SqliteStore::open(&town.data("key-generator")).await.unwrap();
+    let mine = options();
+    let generator = mine.metrics.clone();
+    tokio::spawn(async move { key_generator::run(&kit, b"", store, g, mine, until).await.unwrap() });
+    let kit = town.kit("aggregator");
+    let store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let mine = options();
+    let metrics = mine.metrics.clone();
+    let service = AggregatorService::start(&kit, store, &town.data("aggregator"), maker, mine).await.unwrap();
+    tokio::spawn(async move { service.run(a, stop).await.unwrap() });
+    Services { town, metrics, generator, _switch: switch }
+}
+
+impl Services {
+    fn client(&self, tls: &TlsIdentity, to: Party) -> Client {
+        let address = if to == Party::Aggregator { self.town.aggregator } else { self.town.key_generator };
+        let name = server_name(self.town.kit("user-1").roster(), to).unwrap();
+        Client::new(address.to_string(), name, tls.client().unwrap(), 1 << 24)
+    }
+
+    fn user(&self, name: &str) -> Client {
+        self.client(self.town.kit(name).tls(), Party::Aggregator)
+    }
+
+    fn authority(&self) -> Authority {
+        let read =
+            |name: &str| std::fs::read_to_string(self.town.kit_folder("key-generator").join(name)).unwrap();
+        Authority::from_pem(&read("authority.pem"), &read("authority.key")).unwrap()
+    }
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn get(client: &mut Client, path: &str) -> Result<Bytes, ClientError> {
+    client.send(Method::GET, path, None, Bytes::new(), SOON).await.map(|answer| answer.body)
+}
+
+async fn put(client: &mut Client, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    let media = Some("application/vnd.dphe.v1.upload");
+    client.send(Method::PUT, path, media, body, SOON).await.map(|answer| answer.body)
+}
+
+fn code(result: Result<Bytes, ClientError>) -> String {
+    match result {
+        Err(ClientError::Problem(problem)) => problem.code,
+        Err(ClientError::Line { what }) => panic!("no answer: {what}"),
+        Ok(_) => panic!("it was taken"),
+    }
+}
+
+/// A certificate of this name from this authority.
+fn tls(authority: &Authority, trusted: &Authority, name: &str, validity: Validity) -> TlsIdentity {
+    let key = new_key().unwrap();
+    let certificate = authority.issue(name, &key, validity).unwrap();
+    let pem = key.serialize_pem();
+    TlsIdentity::from_pem(trusted.certificate_pem().as_bytes(), certificate.as_bytes(), pem.as_bytes())
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_are_not_the_rosters_are_refused_in_the_handshake() {
+    let services = services().await;
+    let town = &services.town;
+    let kit = town.kit("user-1");
+    let task = kit.roster().task().id();
+    let user = |n| Party::User(UserId::new(n).unwrap());
+    let identity = |party| *kit.roster().identity(party).unwrap();
+    let (own, other_authority) = (services.authority(), Authority::new(task, Validity::days(1)).unwrap());
+    let now = OffsetDateTime::now_utc();
+    let day = time::Duration::days(1);
+    let expired = Validity { from: now - 3 * day, to: now - day };
+    let not_yet = Validity { from: now + day, to: now + 3 * day };
+    let good = Validity::days(1);
+    let stranger: Identity = IdentityKey::generate(&mut rng(3)).identity();
+    let other_task = dphe::TaskId::from_bytes([9; 16]);
+    let name = |party| certificate_name(task, party, &identity(party));
+    let one = name(user(1));
+    let cases: Vec<(&str, TlsIdentity, Party)> = vec![
+        ("expired", tls(&own, &own, &one, expired), Party::Aggregator),
+        ("not yet valid", tls(&own, &own, &one, not_yet), Party::Aggregator),
+        ("another authority", tls(&other_authority, &own, &one, good), Party::Aggregator),
+        (
+            "another task",
+            tls(&own, &own, &certificate_name(other_task, user(1), &identity(user(1))), good),
+            Party::Aggregator,
+        ),
+        (
+            "another identity",
+            tls(&own, &own, &certificate_name(task, user(1), &stranger), good),
+            Party::Aggregator,
+        ),
+        (
+            "not enrolled",
+            tls(&own, &own, &certificate_name(task, user(9), &stranger), good),
+            Party::Aggregator,
+        ),
+        (
+            "another's identity",
+            tls(&own, &own, &certificate_name(task, user(1), &identity(user(2))), good),
+            Party::Aggregator,
+        ),
+        ("no such role", tls(&own, &own, "admin.dphe.internal", good), Party::Aggregator),
+        // users have no business with the key generator
+        ("a user at G", tls(&own, &own, &one, good), Party::KeyGenerator),
+    ];
+    // the same certificate from the right authority is taken: the cases fail for their own reasons
+    get(&mut services.client(&tls(&own, &own, &one, good), Party::Aggregator), "/v1/status").await.unwrap();
+    let aggregator = tls(&own, &own, &name(Party::Aggregator), good);
+    get(&mut services.client(&aggregator, Party::KeyGenerator), "/v1/status").await.unwrap();
+    for (case, tls, to) in cases {
+        let metrics = if to == Party::Aggregator { &services.metrics } else { &services.generator };
+        let before = metrics.refused_handshakes.get();
+        let result =
+            put(&mut services.client(&tls, to), "/v1/rounds/1/uploads/1?offset=0&total=9", vec![0; 9].into())
+                .await;
+        assert!(matches!(result, Err(ClientError::Line { .. })), "{case}: {result:?}");
+        assert_eq!(metrics.refused_handshakes.get(), before + 1, "{case} was refused in the handshake");
+    }
+    // no certificate at all
+    let mut roots = rustls::RootCertStore::empty();
+    let authority =
+        rustls::pki_types::pem::PemObject::from_pem_slice(own.certificate_pem().as_bytes()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let before = services.metrics.refused_handshakes.get();
+    let stream = TcpStream::connect(town.aggregator).await.unwrap();
+    let name = server_name(kit.roster(), Party::Aggregator).unwrap();
+    let mut answer = Vec::new();
+    // in TLS 1.3 the client learns of it with its first read
+    if let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+        let _ = stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: dphe\r\n\r\n").await;
+        let _ = stream.read_to_end(&mut answer).await;
+    }
+    assert!(answer.is_empty());
+    assert_eq!(services.metrics.refused_handshakes.get(), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_tls_is_closed_and_disturbs_nobody() {
+    let services = services().await;
+    let address = services.town.aggregator;
+    // plain HTTP
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    plain.write_all(b"GET /v1/status HTTP/1.1\r\nhost: dphe\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = timeout(SOON, plain.read_to_end(&mut answer)).await.expect("it is closed");
+    assert!(!answer.starts_with(b"HTTP"), "no answer in plain text");
+    // garbage
+    let mut garbage = TcpStream::connect(address).await.unwrap();
+    let _ = garbage.write_all(&[0x16; 4096]).await;
+    let _ = timeout(SOON, garbage.read_to_end(&mut Vec::new())).await.expect("it is closed");
+    // half-open ones fill most places, and are closed when their time is over
+    let mut idle = Vec::new();
+    for _ in 0..50 {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    let begin = Instant::now();
+    get(&mut services.user("user-2"), "/v1/status").await.unwrap();
+    println!("with 50 half-open connections an answer takes {:.0?}", begin.elapsed());
+    for stream in &mut idle {
+        let _ = timeout(SOON, stream.read_to_end(&mut Vec::new())).await.expect("it is closed");
+    }
+    assert!(services.metrics.refused_handshakes.get() >= 52);
+    get(&mut services.user("user-2"), "/v1/status").await.unwrap();
+}
+
+/// A raw connection of user 1, for requests that no client would make.
+async fn raw(services: &Services, request: &[u8]) -> String {
+    let kit = services.town.kit("user-1");
+    let stream = TcpStream::connect(services.town.aggregator).await.unwrap();
+    let name = server_name(kit.roster(), Party::Aggregator).unwrap();
+    let mut stream = TlsConnector::from(kit.tls().client().unwrap()).connect(name, stream).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    // until it is closed, or an answer is there
+    loop {
+        match timeout(SOON, stream.read(&mut buffer)).await.expect("an answer or an end") {
+            Ok(0) | Err(_) => break,
+            Ok(count) => answer.extend_from_slice(&buffer[..count]),
+        }
+        if answer.windows(4).any(|window| window == b"}\r\n0") || answer.ends_with(b"}") {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lengths_that_lie_and_bodies_that_dawdle_are_refused() {
+    let services = services().await;
+    let head = |query: &str, rest: &str| {
+        format!(
+            "PUT /v1/rounds/1/uploads/1?{query} HTTP/1.1\r\nhost: dphe\r\ncontent-type: application/vnd.dphe.v1.upload\r\n{rest}\r\n\r\n"
+        )
+    };
+    // more than the task allows, said beforehand: refused before a byte of it is read
+    let begin = Instant::now();
+    let answer =
+        raw(&services, head("offset=0&total=99999999999", "content-length: 1048576").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("\"code\":\"size\""), "{answer}");
+    let answer = raw(&services, head("offset=0&total=100", "content-length: 101").as_bytes()).await;
+    assert!(answer.contains("\"code\":\"size\""), "{answer}");
+    let answer =
+        raw(&services, head("offset=0&total=100", "content-length: 18446744073709551615").as_bytes()).await;
+    assert!(answer.contains("\"code\":\"size\""), "{answer}");
+    assert!(begin.elapsed() < LIMITS.body, "nobody waited for a body");
+    // chunked, without end and without a length
+    let answer = raw(&services, head("offset=0&total=100", "transfer-encoding: chunked").as_bytes()).await;
+    assert!(answer.contains("\"code\":\"request\""), "{answer}");
+    // a body that stops half-way
+    let mut request = head("offset=0&total=100", "content-length: 100").into_bytes();
+    request.extend([7; 50]);
+    let begin = Instant::now();
+    let answer = raw(&services, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("\"code\":\"timeout\""), "{answer}");
+    assert!(begin.elapsed() >= LIMITS.body && begin.elapsed() < 8 * LIMITS.body, "{:?}", begin.elapsed());
+    // a head that never ends
+    let answer = raw(&services, b"GET /v1/status HTTP/1.1\r\nhost: d").await;
+    assert!(!answer.contains("200 OK"), "{answer}");
+    // a head that is far too long
+    let long = format!("GET /v1/status HTTP/1.1\r\nhost: dphe\r\nx: {}\r\n\r\n", "y".repeat(200_000));
+    assert!(!raw(&services, long.as_bytes()).await.contains("200 OK"));
+    // nothing of all this is left behind, and nobody was disturbed
+    let mut one = services.user("user-1");
+    let here = one.send(Method::HEAD, "/v1/rounds/1/uploads/1", None, Bytes::new(), SOON).await.unwrap();
+    assert_eq!(here.upload_offset, Some(0));
+}
+
+/// The upload that a user makes when it hears of a round.
+async fn make_upload(services: &Services, name: &str) -> (Bytes, UserParty) {
+    let kit = services.town.kit(name);
+    let mut client = services.user(name);
+    let list = get(&mut client, "/v1/rounds/next?after=1&wait=20").await.unwrap();
+    let ticket = read_list(&list).unwrap()[0].to_vec();
+    assert_eq!(kind(&ticket), Ok(RoundTicket::KIND));
+    let model = services.town.kit("aggregator").initial_model().unwrap();
+    let fetched =
+        get(&mut client, &format!("/v1/models/{}", hex(dphe::Digest::of_model(&model).as_bytes()))).await;
+    assert_eq!(fetched.unwrap(), model);
+    let keys = kit.user_keys().unwrap();
+    let roster = (**kit.roster()).clone();
+    let (mut party, _) =
+        UserParty::start(keys, kit.identity().unwrap(), roster, &[], Threads::ONE, Time(0)).unwrap();
+    let mut rng = rng(4);
+    party.step(UserEvent::Begin { ticket, model: model.clone() }, Time(0), &mut rng).unwrap();
+    let task = kit.roster().task().clone();
+    let seed = dphe_learn::Seed::new(1);
+    let mut trainer = LinearTrainer::new(kit.task_file(), task.clone(), samples(0), seed).unwrap();
+    let support = dphe::PublicSupport::of(&task, Round::FIRST);
+    let update = trainer.train(Round::FIRST, &support, &model).unwrap();
+    let actions = party.step(UserEvent::Update { round: Round::FIRST, update }, Time(0), &mut rng).unwrap();
+    let upload = actions.into_iter().find_map(|action| match action {
+        Action::Send { message, .. } => Some(message),
+        _ => None,
+    });
+    (upload.unwrap().into(), party)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_are_resumed_repeated_and_refused_by_name() {
+    let services = services().await;
+    let (upload, _) = make_upload(&services, "user-1").await;
+    let (two, _) = make_upload(&services, "user-2").await;
+    let total = upload.len();
+    let place = |offset: usize, total: usize| format!("/v1/rounds/1/uploads/1?offset={offset}&total={total}");
+    let mut one = services.user("user-1");
+
+    // others' places, other rounds, other methods, other types
+    assert_eq!(code(put(&mut services.user("user-2"), &place(0, total), upload.clone()).await), "forbidden");
+    assert_eq!(
+        code(put(&mut one, "/v1/rounds/0/uploads/1?offset=0&total=9", upload.slice(..9)).await),
+        "not_found"
+    );
+    let future = format!("/v1/rounds/2/uploads/1?offset=0&total={total}");
+    assert_eq!(code(put(&mut one, &future, upload.clone()).await), "future");
+    assert_eq!(code(put(&mut one, "/v1/rounds/1/uploads/1", upload.clone()).await), "request");
+    assert_eq!(code(get(&mut one, "/v1/nowhere").await), "not_found");
+    assert_eq!(code(get(&mut one, "/v1/rounds/next?after=0").await), "request");
+    assert_eq!(code(get(&mut one, &format!("/v1/models/{}", "0".repeat(64))).await), "not_found");
+    let deleted = one.send(Method::DELETE, "/v1/status", None, Bytes::new(), SOON).await.map(|a| a.body);
+    assert_eq!(code(deleted), "method");
+    let typed = one.send(Method::PUT, &place(0, total), Some("text/plain"), upload.clone(), SOON).await;
+    assert_eq!(code(typed.map(|answer| answer.body)), "media_type");
+    // somebody else's upload in one's own place
+    assert_eq!(code(put(&mut one, &place(0, two.len()), two.clone()).await), "forbidden");
+    // cut short, tampered with, nothing at all
+    assert_eq!(code(put(&mut one, &place(0, 40), upload.slice(..40)).await), "encoding");
+    let mut wrong = upload.to_vec();
+    wrong[total - 1] ^= 1;
+    assert_eq!(code(put(&mut one, &place(0, total), wrong.into()).await), "encoding");
+    let mut forged = upload.to_vec();
+    forged[40] ^= 1;
+    assert_eq!(code(put(&mut one, &place(0, total), forged.into()).await), "signature");
+    assert_eq!(code(put(&mut one, &place(0, total), Bytes::new()).await), "request");
+
+    // in pieces, with a lost answer and a restart of the client in between
+    let half = total / 2;
+    put(&mut one, &place(0, total), upload.slice(..half)).await.unwrap();
+    assert_eq!(code(put(&mut one, &place(0, total), upload.slice(..half)).await), "offset");
+    assert_eq!(code(put(&mut one, &place(half + 1, total), upload.slice(half + 1..)).await), "offset");
+    let mut again = services.user("user-1");
+    let here = again.send(Method::HEAD, "/v1/rounds/1/uploads/1", None, Bytes::new(), SOON).await.unwrap();
+    assert_eq!(here.upload_offset, Some(half as u64));
+    let ack = put(&mut again, &place(half, total), upload.slice(half..)).await.unwrap();
+    // the same again: the same answer, byte for byte
+    let repeated = put(&mut again, &place(0, total), upload.clone()).await.unwrap();
+    assert_eq!(ack, repeated);
+    assert_eq!(services.metrics.uploads.get(), 1, "it is counted once");
+    // another one of the same user
+    let (other, _) = make_upload(&services, "user-1").await;
+    if other != upload {
+        assert_eq!(code(put(&mut again, &place(0, other.len()), other).await), "conflict");
+    }
+
+    // the third one closes the round; whoever comes then is late or stale
+    let (three, _) = make_upload(&services, "user-3").await;
+    let at = |user: u32, length: usize| format!("/v1/rounds/1/uploads/{user}?offset=0&total={length}");
+    put(&mut services.user("user-2"), &at(2, two.len()), two).await.unwrap();
+    put(&mut services.user("user-3"), &at(3, three.len()), three.clone()).await.unwrap();
+    let news = timeout(SOON, get(&mut again, "/v1/rounds/next?after=1&heard=0&wait=20&seen=00")).await;
+    let news = news.unwrap().unwrap();
+    assert!(!read_list(&news).unwrap().is_empty());
+    let deadline = Instant::now() + SOON;
+    loop {
+        match put(&mut again, &place(0, total), upload.clone()).await {
+            // as long as the round is not over, the stored answer
+            Ok(answer) => assert_eq!(answer, ack),
+            Err(ClientError::Problem(problem)) => {
+                assert_eq!(problem.code, "stale");
+                assert_eq!(problem.status, 410);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(Instant::now() < deadline, "the round never ended");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(total.div_ceil(MAX_CHUNK), 1, "the pieces above were cut by hand");
+    assert!(Upload::NAME == "upload" && services.metrics.refusals("forbidden") >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_generator_takes_its_messages_and_no_others() {
+    let services = services().await;
+    let aggregator = services.town.kit("aggregator");
+    let mut client = services.client(aggregator.tls(), Party::KeyGenerator);
+    let mut post = async |media: &str, body: Vec<u8>| {
+        let path = "/v1/messages";
+        client.send(Method::POST, path, Some(media), body.into(), SOON).await.map(|answer| answer.body)
+    };
+    let media = |name: &str| format!("application/vnd.dphe.v1.{name}");
+    assert_eq!(code(post("text/plain", vec![0; 10]).await), "media_type");
+    assert_eq!(code(post(&media("upload"), vec![0; 10]).await), "media_type");
+    assert_eq!(code(post(&media("freeze"), vec![0; 10]).await), "encoding");
+    assert_eq!(code(post(&media("freeze"), vec![0; 1 << 20]).await), "size");
+    assert_eq!(code(post(&media("close"), vec![0; 60]).await), "version");
+    // the key generator's own people may look, and not send
+    let own = services.town.kit("key-generator");
+    let mut own = services.client(own.tls(), Party::KeyGenerator);
+    let sent = own.send(Method::POST, "/v1/messages", Some(&media("close")), vec![0; 60].into(), SOON).await;
+    assert_eq!(code(sent.map(|answer| answer.body)), "forbidden");
+    get(&mut own, "/v1/status").await.unwrap();
+}
+
+#[test]
+fn every_code_is_in_the_documentation() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    for http in HttpCode::ALL {
+        let (code, status) = http.parts();
+        let line = docs.lines().find(|line| line.starts_with(&format!("| `{code}` |")));
+        let line = line.unwrap_or_else(|| panic!("`{code}` is not documented"));
+        assert!(line.contains(&status.as_u16().to_string()), "{line}");
+    }
+}

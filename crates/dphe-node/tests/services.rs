@@ -1,0 +1,100 @@
+//! Three services and their users in one process, over real TLS and real disks: they come to the weights of the
+//! simulation, bit for bit.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use dphe_learn::Seed;
+use dphe_node::http::server::shutdown;
+use dphe_node::learning::{LinearModelMaker, LinearTrainer};
+use dphe_node::service::aggregator::AggregatorService;
+use dphe_node::service::user::UserSummary;
+use dphe_node::service::{ServiceOptions, key_generator, user};
+use dphe_node::store::{Archive as _, SqliteStore};
+use support::{Plan, SEED, Town, samples};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+async fn run(plan: Plan) -> (Town, Vec<UserSummary>) {
+    let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let town = Town::new(plan, a.local_addr().unwrap(), g.local_addr().unwrap());
+    let (switch, stop) = shutdown();
+
+    let kit = town.kit("key-generator");
+    let store = SqliteStore::open(&town.data("key-generator")).await.unwrap();
+    let until = stop.clone();
+    let generator = tokio::spawn(async move {
+        key_generator::run(&kit, b"", store, g, ServiceOptions::default(), until).await
+    });
+    let kit = town.kit("aggregator");
+    let store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let data = town.data("aggregator");
+    let service =
+        AggregatorService::start(&kit, store, &data, maker, ServiceOptions::default()).await.unwrap();
+    let aggregator = tokio::spawn(service.run(a, stop.clone()));
+
+    let users: Vec<_> = town
+        .users()
+        .into_iter()
+        .enumerate()
+        .map(|(n, name)| {
+            let (kit, data, stop) = (town.kit(&name), town.data(&name), stop.clone());
+            tokio::spawn(async move {
+                let store = SqliteStore::open(&data).await.unwrap();
+                let seed = Seed::new(SEED).derive("user", n as u64);
+                let trainer =
+                    LinearTrainer::new(kit.task_file(), kit.roster().task().clone(), samples(n), seed)
+                        .unwrap();
+                user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+            })
+        })
+        .collect();
+    let mut summaries = Vec::new();
+    for user in users {
+        summaries.push(timeout(Duration::from_secs(120), user).await.expect("the task ends").unwrap());
+    }
+    switch.stop();
+    timeout(Duration::from_secs(15), aggregator).await.expect("A stops").unwrap().unwrap();
+    timeout(Duration::from_secs(15), generator).await.expect("G stops").unwrap().unwrap();
+    (town, summaries)
+}
+
+async fn equals_the_simulation(plan: Plan) {
+    let begin = Instant::now();
+    let (town, summaries) = run(plan).await;
+    println!("{} rounds of {} users in {:.1?}", plan.rounds, plan.users, begin.elapsed());
+    let expected = town.simulate(plan.rounds as usize);
+    for summary in &summaries {
+        assert!(summary.over);
+        assert_eq!((summary.rounds, summary.included), (plan.rounds, plan.rounds));
+        assert_eq!(summary.model.as_ref(), Some(&expected), "the same weights, bit for bit");
+    }
+    assert_ne!(expected, town.simulate(0), "something was learnt");
+    let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    let reports = store.reports(dphe::Round::FIRST).await.unwrap();
+    assert_eq!(reports.len() as u64, plan.rounds);
+    for (round, report) in reports {
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(
+            (report["round"].as_u64(), report["ending"].as_str()),
+            (Some(round.get()), Some("published"))
+        );
+        assert_eq!(report["users"].as_u64(), Some(u64::from(plan.users)));
+        assert_eq!(report["singles"].is_null(), !plan.sparse);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotating_blocks_equal_the_simulation() {
+    equals_the_simulation(Plan { rounds: 5, ..Plan::default() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hidden_blocks_equal_the_simulation() {
+    equals_the_simulation(Plan { rounds: 3, users: 4, sparse: true, ..Plan::default() }).await;
+}
