@@ -47,8 +47,18 @@ fn dependencies_have_permissive_licences() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let allowed =
-        ["MIT", "Apache-2.0", "BSD-3-Clause", "Unicode-3.0", "Zlib", "MIT-0", "Unlicense", "BSL-1.0", "0BSD"];
+    let allowed = [
+        "MIT",
+        "Apache-2.0",
+        "BSD-3-Clause",
+        "Unicode-3.0",
+        "Zlib",
+        "MIT-0",
+        "Unlicense",
+        "BSL-1.0",
+        "0BSD",
+        "ISC",
+    ];
     let packages = metadata["packages"].as_array().unwrap();
     assert!(packages.len() > 10);
     for package in packages {
