@@ -9,8 +9,9 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use dphe::Round;
@@ -119,12 +120,13 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// A, G, then the users.
-fn processes(town: &Town) -> Vec<Process> {
+fn processes_with(town: &Town, more: &[&str]) -> Vec<Process> {
     let text = |path: PathBuf| path.to_str().unwrap().to_owned();
     let mut all = Vec::new();
     for name in ["aggregator", "key-generator"] {
         let (kit, data) = (text(town.kit_folder(name)), text(town.data(name)));
-        all.push(Process::new(town, name, &["serve", name, "--kit", &kit, "--data", &data]));
+        let args = ["serve", name, "--kit", &kit, "--data", &data];
+        all.push(Process::new(town, name, &[&args, more].concat()));
     }
     for (n, name) in town.users().into_iter().enumerate() {
         let (kit, data, file) =
@@ -144,7 +146,7 @@ fn processes(town: &Town) -> Vec<Process> {
             "--output",
             &output,
         ];
-        all.push(Process::new(town, &name, &args));
+        all.push(Process::new(town, &name, &[&args, more].concat()));
     }
     all
 }
@@ -158,7 +160,7 @@ fn processes_that_are_killed_lose_nothing() {
     let mut below = |n: u64| moments.next_u64() % n;
     let begin = Instant::now();
     let patience = Duration::from_secs(60 + 20 * rounds);
-    let mut all = processes(&town);
+    let mut all = processes_with(&town, &[]);
     let mut kills = [0u32; 3];
     let mut next_kill = Instant::now() + Duration::from_millis(500 + below(1_000));
     let mut done = vec![false; all.len()];
@@ -210,6 +212,149 @@ fn processes_that_are_killed_lose_nothing() {
         at(100)
     );
     assert!(kills.iter().sum::<u32>() as u64 >= rounds / 2, "too few kills to say anything: {kills:?}");
+}
+
+fn dphe(town: &Town, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dphe")).args(args).current_dir(town.folder.path()).output().unwrap()
+}
+
+/// Waits until all have done this.
+fn wait_until(all: &mut [Process], what: &str, done: impl Fn(&mut Process) -> bool) {
+    let begin = Instant::now();
+    while !all.iter_mut().all(&done) {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{what}: {}", tail(all));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Text that a secret could appear as in a log: hexadecimal, or a list of numbers.
+fn forms(secret: &[u8]) -> [String; 3] {
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let list: Vec<String> = secret.iter().map(u8::to_string).collect();
+    [hex.to_uppercase(), hex, list.join(", ")]
+}
+
+#[test]
+fn logs_hold_no_secret() {
+    let town = Town::on_free_ports(Plan { rounds: 2, ..Plan::default() });
+    let mut all = processes_with(&town, &["-vv"]);
+    wait_until(&mut all[2..], "the task ends", |user| user.ended().is_some());
+    all[..2].iter_mut().for_each(Process::kill);
+    let mut canaries: Vec<String> = Vec::new();
+    for process in &all {
+        let kit = town.kit_folder(&process.name);
+        for name in ["identity.key", "seeds.bin", "tls.key", "paillier.key", "authority.key"] {
+            let Ok(bytes) = std::fs::read(kit.join(name)) else { continue };
+            // every 16 bytes of what is secret in it; the beginning and the encryption key are not
+            let from = if name == "identity.key" { 9 } else { bytes.len().saturating_sub(200) };
+            canaries.extend(bytes[from..].chunks_exact(16).flat_map(forms));
+            if let Ok(pem) = std::str::from_utf8(&bytes) {
+                canaries.extend(pem.lines().filter(|line| !line.starts_with("--")).map(str::to_owned));
+            }
+        }
+    }
+    for user in town.users() {
+        // what users know of their samples
+        let text = std::fs::read_to_string(town.path(&format!("{user}.csv"))).unwrap();
+        canaries.extend(text.lines().flat_map(|line| line.split(',').skip(1)).map(str::to_owned));
+        let model = std::fs::read(town.path(&format!("{user}.model"))).unwrap();
+        canaries.extend(model[16..].chunks_exact(8).flat_map(|bytes| {
+            let weight = f64::from_be_bytes(bytes.try_into().unwrap());
+            (weight != 0.0).then(|| format!("{weight:?}"))
+        }));
+    }
+    canaries.retain(|canary| canary.len() >= 8);
+    assert!(canaries.len() > 1_000);
+    let mut lines = 0;
+    for process in &all {
+        let text = process.text();
+        lines += text.lines().count();
+        for canary in &canaries {
+            assert!(!text.contains(canary.as_str()), "{} logs {canary}", process.name);
+        }
+    }
+    println!("{} canaries, {lines} lines of logs at the finest level, none in them", canaries.len());
+    assert!(lines > 30, "something was logged");
+    // the search finds what is there
+    let task = town.kit("aggregator").roster().task().id();
+    assert!(all[1].text().contains("a sum is given out") && forms(task.as_bytes())[1] == task.to_string());
+}
+
+#[test]
+fn a_party_is_asked_watched_ended_and_checked() {
+    let town = Town::on_free_ports(Plan { rounds: 2, ..Plan::default() });
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut all = processes_with(&town, &[]);
+    all[0].kill();
+    all[0].args.extend(["--observe".to_owned(), free.clone()]);
+    all[0].start();
+    wait_until(&mut all[..2], "they start", |process| {
+        process.look();
+        !process.waiting
+    });
+    // a second process on the same data is refused, and the first goes on
+    let data = town.data("aggregator");
+    let second = ["serve", "aggregator", "--kit", "kits/aggregator", "--data", data.to_str().unwrap()];
+    let second = dphe(&town, &second);
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && error.contains("in use by another process"), "{error}");
+    assert!(error.contains("try: one process a folder"), "{error}");
+
+    wait_until(&mut all[2..], "the task ends", |user| user.ended().is_some());
+    let status = dphe(&town, &["status", "--kit", "kits/aggregator", "--format", "json"]);
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!((status[0]["over"].as_bool(), status[0]["round"].as_u64()), (Some(true), Some(3)));
+    assert_eq!(status[1]["party"], "key-generator");
+    let doctor = dphe(&town, &["doctor", "--kit", "kits/user-1"]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains("ok    peer") && doctor.contains("ok    clock"), "{doctor}");
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&free).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("/healthz").starts_with("HTTP/1.1 200") && get("/readyz").contains("ready"));
+    let figures = get("/metrics");
+    assert!(figures.contains("dphe_rounds_total{ending=\"published\"} 2"), "{figures}");
+
+    // told to stop, it stops
+    for process in &mut all[..2] {
+        let pid = process.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+    wait_until(&mut all[..2], "they stop", |process| process.ended().is_some());
+    assert!(all[..2].iter_mut().all(|process| process.ended() == Some(true)));
+
+    // what they stored holds, and what was tampered with does not
+    let verify = |party: &str| {
+        let (kit, data) = (town.kit_folder(party), town.data(party));
+        dphe(&town, &["verify", "--kit", kit.to_str().unwrap(), "--data", data.to_str().unwrap()])
+    };
+    for party in ["aggregator", "key-generator", "user-1"] {
+        let output = verify(party);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("ok    log"), "{party}: {text}");
+        assert_eq!(text.contains("ok    round 2"), party == "aggregator", "{text}");
+    }
+    tamper(&town);
+    let output = verify("aggregator");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() && text.contains("bad   round 1"), "{text}");
+    assert!(text.contains("the model is not the one that was published"), "{text}");
+}
+
+/// Changes the last weight of the first model that was published.
+#[tokio::main(flavor = "current_thread")]
+async fn tamper(town: &Town) {
+    let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    let messages = store.messages(Round::FIRST).await.unwrap();
+    let (round, kind, mut bytes) = messages.into_iter().find(|(_, kind, _)| *kind == Publish::KIND).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    store.put_message(round, kind, &bytes).await.unwrap();
+    store.close().await.unwrap();
 }
 
 fn tail(all: &[Process]) -> String {

@@ -225,8 +225,11 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         uploads: Uploads,
         mut shutdown: Shutdown,
     ) -> Result<(), Error> {
-        if self.machine.party()?.is_idle() {
-            self.start_at = Some(self.clock.now());
+        match self.machine.party()?.phase() {
+            "idle" => self.start_at = Some(self.clock.now()),
+            // the time starts anew, as the deadline does
+            "collecting" => self.collect_anew(),
+            _ => {}
         }
         let mut round = Round::FIRST;
         loop {
@@ -332,6 +335,11 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         Ok(())
     }
 
+    fn collect_anew(&mut self) {
+        let Time(now) = self.clock.now();
+        self.soft_deadline = Some(Time(now.saturating_add(self.collect.time.min.0)));
+    }
+
     /// After the least time the least count is enough.
     async fn freeze_if_enough(&mut self) -> Result<(), Error> {
         let party = self.machine.party()?;
@@ -348,8 +356,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         {
             self.store.put_message(round, kind, message).await?;
             if kind == RoundTicket::KIND && self.machine.party()?.phase() == "collecting" {
-                let Time(now) = self.clock.now();
-                self.soft_deadline = Some(Time(now.saturating_add(self.collect.time.min.0)));
+                self.collect_anew();
             }
         }
         Ok(())
