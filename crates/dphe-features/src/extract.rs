@@ -88,7 +88,8 @@ impl Extraction<'_> {
 
     /// All that decides a feature, but the network.
     fn description(&self) -> Result<String, Error> {
-        let mut description = serde_json::to_value(self.preprocessing)
+        // by way of text: single-precision numbers keep their few digits
+        let mut description: serde_json::Value = serde_json::from_str(&self.preprocessing.json()?)
             .map_err(|error| Error::table(error.to_string(), "finite numbers"))?;
         description["output"] = self.model.output().into();
         Ok(description.to_string())

@@ -68,6 +68,13 @@ fn journal(cache: &Path) -> Option<PathBuf> {
     fs::read_dir(cache).ok()?.next().map(|entry| entry.unwrap().path())
 }
 
+/// Whether whoever started the tests made them, and so their children, deaf to SIGINT, as shells do in scripts.
+fn ignores_interrupts() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+}
+
 const RECORD: u64 = 32 + 3 * 4 + 8;
 
 #[test]
@@ -83,8 +90,13 @@ fn an_interrupted_extraction_goes_on_and_ends_the_same() {
     assert_eq!((&whole["samples"], &whole["computed"]), (&photos.into(), &photos.into()));
     let expected = fs::read(at("whole.npz")).unwrap();
 
+    let mut signals = vec!["-INT", "-KILL"];
+    if ignores_interrupts() {
+        println!("SKIPPED: SIGINT is ignored here");
+        signals.remove(0);
+    }
     let mut interrupts = 0;
-    for signal in ["-INT", "-KILL"] {
+    for signal in &signals {
         let _ = fs::remove_dir_all(at("cut.npz.cache"));
         let _ = fs::remove_file(at("cut.npz"));
         let mut child = dphe(folder.path(), &args("cut.npz")).stdout(Stdio::null()).spawn().unwrap();
@@ -94,11 +106,11 @@ fn an_interrupted_extraction_goes_on_and_ends_the_same() {
         while size() < 5 * RECORD && start.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args([*signal, &child.id().to_string()]).status().unwrap().success());
         assert!(!child.wait().unwrap().success());
         let before = size() / RECORD;
         assert!(before >= 5);
-        interrupts += u32::from(before < u64::from(photos));
+        interrupts += usize::from(before < u64::from(photos));
         assert!(!at("cut.npz").exists(), "nothing half-written");
 
         let rest = json(&dphe(folder.path(), &args("cut.npz")).output().unwrap());
@@ -107,7 +119,7 @@ fn an_interrupted_extraction_goes_on_and_ends_the_same() {
         let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(left.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp")));
     }
-    assert_eq!(interrupts, 2, "both came before the end");
+    assert_eq!(interrupts, signals.len(), "all came before the end");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn value(name: &str, shape: &[Option<usize>]) -> Vec<u8> {
             bytes.push(size as u8);
             field(1, &bytes)
         }
-        None => field(1, &field(2, b"batch")),
+        None => field(1, &[]),
     };
     let shape: Vec<u8> = shape.iter().flat_map(axis).collect();
     let tensor = [number(1, 1), field(2, &shape)].concat();
