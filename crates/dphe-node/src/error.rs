@@ -43,6 +43,9 @@ pub enum Error {
     /// A TLS key or certificate that cannot be used.
     #[error("certificates: {0}")]
     Tls(rustls::Error),
+    /// A model file's.
+    #[error(transparent)]
+    ModelFile(#[from] crate::model::ModelError),
     /// A model that cannot be read.
     #[error("not a model: {reason}")]
     Model {

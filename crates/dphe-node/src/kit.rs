@@ -11,6 +11,7 @@
 //! | `paillier.key` | key generator, secret | the key that decrypts |
 //! | `authority.key` | key generator, secret | the key that signs certificates |
 //! | `initial.model` | aggregator | the model that rounds start from |
+//! | `initial.safetensors` | all, if the task has one | the same with the names of classes and the standardisation |
 
 mod make;
 mod request;
@@ -28,9 +29,11 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::certificates::{TlsIdentity, certificate_name, party_of, role_name};
 use crate::key_file::{self, KeyFileError};
+use crate::model::Model;
 use crate::task_file::TaskFile;
 
 const FORMAT: u32 = 1;
+const START: &str = "initial.safetensors";
 /// No roster or seed file is longer: 65,536 users of 44 bytes, and a key.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -233,6 +236,23 @@ impl Kit {
         }
         let path = self.folder.join("initial.model");
         std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source }.into())
+    }
+
+    /// The model that rounds start from, with the names of classes and the standardisation, if the task has one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of another shape than the task.
+    pub fn start(&self) -> Result<Option<Model>, Error> {
+        let path = self.folder.join(START);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let model = Model::read(&path)?;
+        let shape = (model.weights.features(), model.weights.classes());
+        if shape != (self.task_file.model.features as usize, self.task_file.model.classes as usize) {
+            return Err(Error::Model { reason: "the initial model has another shape than the task" });
+        }
+        Ok(Some(model))
     }
 
     /// Whether the key generator's key needs a passphrase.

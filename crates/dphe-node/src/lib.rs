@@ -5,7 +5,6 @@ pub mod certificates;
 pub mod digits;
 pub mod doctor;
 mod error;
-pub mod features_file;
 pub mod files;
 pub mod http;
 pub mod key_file;

@@ -31,6 +31,9 @@ pub enum SamplesError {
     /// Features alone.
     #[error("{path} has no labels")]
     Unlabelled { path: PathBuf },
+    /// A class that the task does not have.
+    #[error("{path}: the task has no class {name:?}")]
+    UnknownClass { path: PathBuf, name: String },
     /// What the learners refuse.
     #[error("{path}: {source}")]
     Learn { path: PathBuf, source: dphe_learn::Error },
@@ -44,6 +47,10 @@ impl SamplesError {
             Self::Unlabelled { .. } => {
                 Some("an array `labels` beside `features`, or a label column; see `dphe data inspect`".into())
             }
+            Self::UnknownClass { .. } => Some(
+                "the names of classes as everybody agreed on them, or numbers from 0 if nobody named them"
+                    .into(),
+            ),
             Self::Learn { .. } => Some("`dphe data inspect` tells what is in the file".into()),
         }
     }
@@ -61,6 +68,36 @@ impl Samples {
         let data = digits::digits()
             .map_err(|source| SamplesError::Learn { path: PathBuf::from("the digits"), source })?;
         Ok(Self { data, classes: digits::names(), kind: LabelKind::Classes, source: None })
+    }
+
+    /// With labels that count the classes of a task: a user's file may name only those it has.
+    ///
+    /// # Errors
+    /// A class that the task does not have, or attributes other than its.
+    pub fn in_classes(&self, classes: &[String], path: &Path) -> Result<Dataset, SamplesError> {
+        let learn = |source| SamplesError::Learn { path: path.into(), source };
+        let unknown = |name: &str| SamplesError::UnknownClass { path: path.into(), name: name.into() };
+        let labels = match self.data.labels().as_classes("classes") {
+            Err(_) => {
+                return match self.classes.iter().zip(classes).find(|(ours, theirs)| ours != theirs) {
+                    Some((name, _)) => Err(unknown(name)),
+                    None if self.classes.len() != classes.len() => {
+                        Err(unknown("another number of attributes"))
+                    }
+                    None => Ok(self.data.clone()),
+                };
+            }
+            Ok(labels) => labels,
+        };
+        let places = self
+            .classes
+            .iter()
+            .map(|name| classes.iter().position(|class| class == name).ok_or_else(|| unknown(name)))
+            .collect::<Result<Vec<usize>, _>>()?;
+        // a task has far fewer classes than a u32 can count
+        let labels = labels.iter().map(|&label| places[label as usize] as u32).collect();
+        let labels = Labels::classes(classes.len(), labels).map_err(learn)?;
+        Dataset::new(self.data.features().clone(), labels).map_err(learn)
     }
 
     fn of(table: &FeatureTable, path: &Path) -> Result<Self, SamplesError> {

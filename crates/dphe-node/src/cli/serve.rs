@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe::Party;
-use dphe_learn::Seed;
+use dphe_features::ReadOptions;
+use dphe_learn::{Dataset, Features, Seed, Standardizer, Weights};
 use dphe_node::Error;
-use dphe_node::features_file::read_features;
 use dphe_node::http::server::{Shutdown, shutdown};
 use dphe_node::kit::Kit;
-use dphe_node::learning::{LinearModelMaker, LinearTrainer};
+use dphe_node::learning::{LinearModelMaker, LinearTrainer, model_from_bytes};
+use dphe_node::model::{About, LabelKind, Model, Training, VERSION};
+use dphe_node::samples::Samples;
 use dphe_node::service::aggregator::AggregatorService;
 use dphe_node::service::{ServiceOptions, key_generator, user};
 use dphe_node::store::SqliteStore;
@@ -91,7 +93,7 @@ pub(crate) struct ServeAggregator {
 pub(crate) struct Join {
     #[command(flatten)]
     common: Common,
-    /// The samples: one a line, class (from 0), then features, separated by commas
+    /// The samples: .npz, .npy, .csv, .svmlight or .parquet, with labels
     #[arg(long, value_name = "FILE")]
     features: PathBuf,
     /// Train reproducibly, as a simulation with this seed does
@@ -210,8 +212,8 @@ impl Join {
             return Err(kit.user_keys().err().map_or(CliError::Backwards, CliError::from));
         };
         let (file, task) = (kit.task_file(), kit.roster().task());
-        let (features, classes) = (file.model.features as usize, file.model.classes as usize);
-        let data = read_features(&self.features, features, classes)?;
+        let start = kit.start()?;
+        let data = self.samples(start.as_ref(), file.model.classes)?;
         let seed = match self.seed {
             Some(seed) => Seed::new(seed).derive("user", u64::from(id.get()) - 1),
             None => {
@@ -229,14 +231,60 @@ impl Join {
         })?;
         println!("rounds       {} heard of, {} with this user's update", summary.rounds, summary.included);
         match (&self.output, &summary.model) {
-            (Some(path), Some(model)) => {
-                std::fs::write(path, model)
-                    .map_err(|source| key_file::KeyFileError::Write { path: path.clone(), source })?;
+            (Some(path), Some(bytes)) => {
+                self.model(&kit, start, model_from_bytes(bytes)?, summary.rounds)?.write(path)?;
                 println!("model        {}", path.display());
             }
             (Some(_), None) => println!("model        none was published"),
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// The user's samples, with the task's classes, standardised as everybody does.
+    fn samples(&self, start: Option<&Model>, classes: u32) -> Result<Dataset, CliError> {
+        let samples = Samples::read(&self.features, &ReadOptions::default())?;
+        let Some(start) = start else {
+            let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
+            return Ok(samples.in_classes(&numbers, &self.features)?);
+        };
+        start.check_features(samples.data.features().width(), samples.source.as_ref(), &self.features)?;
+        let data = samples.in_classes(&start.about.classes, &self.features)?;
+        let features: Features<f32> = start.standardizer.apply(data.features())?;
+        Ok(data.with_features(features)?)
+    }
+
+    /// The last model, with what else is known of the task.
+    fn model(
+        &self,
+        kit: &Kit,
+        start: Option<Model>,
+        weights: Weights,
+        rounds: u64,
+    ) -> Result<Model, CliError> {
+        let task = kit.roster().task();
+        let training = Training {
+            task: Some(task.id().to_string()),
+            profile: Some(task.profile().name().to_owned()),
+            message: None,
+            key_bits: Some(task.key_bits().get()),
+            rounds,
+            users: kit.task_file().task.users as usize,
+        };
+        if let Some(start) = start {
+            return Ok(Model { weights, about: About { training, ..start.about }, ..start });
+        }
+        let width = weights.features();
+        let standardizer = Standardizer::from_parts(vec![0.0; width], vec![1.0; width], f64::from(f32::MAX))?;
+        let about = About {
+            version: VERSION,
+            classes: (0..weights.classes()).map(|class| class.to_string()).collect(),
+            labels: LabelKind::Classes,
+            clip: standardizer.clip(),
+            feature_model: None,
+            preprocessing: None,
+            training,
+        };
+        Ok(Model { weights, standardizer, about })
     }
 }

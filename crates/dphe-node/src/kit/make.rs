@@ -8,11 +8,12 @@ use dphe_paillier::{DecryptionKey, PassphraseCost};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{FORMAT, KitError, KitFile, Request, hex};
+use super::{FORMAT, KitError, KitFile, Request, START, hex};
 use crate::Error;
 use crate::certificates::{Authority, Validity, certificate_name, new_key, read_request, role_name};
 use crate::key_file::{KeyFileError, write_public, write_secret};
-use crate::learning::{model_from_bytes, model_to_bytes};
+use crate::learning::model_to_bytes;
+use crate::model::Model;
 use crate::task_file::{ProfileName, TaskFile};
 
 /// How the key that decrypts is kept.
@@ -29,6 +30,8 @@ pub struct KitPlan {
     text: String,
     task: TaskParams,
     initial: Vec<u8>,
+    /// The file of the initial model, if there is one.
+    start: Option<Vec<u8>>,
     requests: BTreeMap<Party, Request>,
 }
 
@@ -42,17 +45,20 @@ impl KitPlan {
         let text = std::fs::read_to_string(path)
             .map_err(|source| KeyFileError::Read { path: path.into(), source })?;
         let (features, classes) = (task_file.model.features as usize, task_file.model.classes as usize);
-        let initial = match &task_file.model.initial {
-            None => dphe_learn::Weights::zeros(features, classes).map_err(dphe_federate::Error::Learn)?,
+        let (initial, start) = match &task_file.model.initial {
+            None => {
+                let zeros = dphe_learn::Weights::zeros(features, classes);
+                (zeros.map_err(dphe_federate::Error::Learn)?, None)
+            }
             Some(file) => {
                 // relative to the task file, so that both can be handed on together
                 let path = path.parent().unwrap_or(Path::new(".")).join(file);
+                let model = Model::read(&path)?;
                 let bytes = std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source })?;
-                let model = model_from_bytes(&bytes)?;
-                if (model.features(), model.classes()) != (features, classes) {
+                if (model.weights.features(), model.weights.classes()) != (features, classes) {
                     return Err(Error::Model { reason: "the initial model has another shape than the task" });
                 }
-                model
+                (model.weights, Some(bytes))
             }
         };
         let config = task_file.config(&initial)?;
@@ -83,7 +89,8 @@ impl KitPlan {
                 return Err(error("there are two of them").into());
             }
         }
-        Ok(Self { task_file, text, task, initial: model_to_bytes(&initial), requests: by_party })
+        let initial = model_to_bytes(&initial);
+        Ok(Self { task_file, text, task, initial, start, requests: by_party })
     }
 
     /// The task.
@@ -158,6 +165,9 @@ pub fn make_kits(
         let kit = toml::to_string(&kit).map_err(|_| Error::Unexpected { what: "a kit that is no TOML" })?;
         public("task.toml", plan.text.as_bytes())?;
         public("roster.bin", roster.as_bytes())?;
+        if let Some(start) = &plan.start {
+            public(START, start)?;
+        }
         public("authority.pem", authority.certificate_pem().as_bytes())?;
         let name = certificate_name(plan.task.id(), party, identity);
         let certificate = match plan.requests.get(&party) {

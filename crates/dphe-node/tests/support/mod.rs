@@ -183,8 +183,10 @@ pub fn write_samples(user: usize, path: &Path) {
         .zip(labels)
         .map(|(row, label)| {
             let row: Vec<String> = row.iter().map(|value| format!("{value:?}")).collect();
-            format!("{label},{}", row.join(","))
+            format!("{},{label}", row.join(","))
         })
         .collect();
-    std::fs::write(path, lines.join("\n")).unwrap();
+    let names: Vec<String> = (0..data.features().width()).map(|feature| format!("f{feature}")).collect();
+    let text = names.join(",") + ",label\n" + &lines.join("\n") + "\n";
+    std::fs::write(path, text).unwrap();
 }
