@@ -50,6 +50,8 @@ pub struct Scenario {
     pub pooled: Dataset,
     /// What raw features go through.
     pub standardizer: Standardizer,
+    /// Which samples of the data set each user has.
+    pub shares: Vec<Vec<usize>>,
 }
 
 impl Scenario {
@@ -70,14 +72,15 @@ impl Scenario {
             let features: Features<f32> = standardizer.apply(part.features())?;
             part.with_features(features)
         };
-        let users = deal(all.labels(), &private, params.users, params.dealing, seed)?;
+        let shares = deal(all.labels(), &private, params.users, params.dealing, seed)?;
         let pooled: Vec<usize> = initial.iter().chain(&private).copied().collect();
         Ok(Self {
             initial: pick(&initial)?,
-            users: users.iter().map(|share| pick(share)).collect::<Result<_, _>>()?,
+            users: shares.iter().map(|share| pick(share)).collect::<Result<_, _>>()?,
             held_out: pick(&held_out)?,
             pooled: pick(&pooled)?,
             standardizer,
+            shares,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod data;
+mod demo;
 mod evaluate;
 mod export;
 mod extract;
@@ -35,6 +36,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Learn to read digits together: everything a deployment has, on this machine, in half a minute
+    Demo(demo::Demo),
     /// Train as users, aggregator and key generator would, in one process
     Simulate(Box<simulate::Simulate>),
     /// Say what a task will cost before anybody runs it
@@ -77,6 +80,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<(), CliError> {
         check_backend_variable()?;
         match self.command {
+            Command::Demo(command) => command.run(),
             Command::Simulate(command) => command.run(),
             Command::Plan(command) => command.run(),
             Command::Evaluate(command) => command.run(),

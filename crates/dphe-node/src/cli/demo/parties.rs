@@ -1,0 +1,226 @@
+//! The parties of the demo: processes of this program, watched until they have done their part.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dphe::message::{Message as _, Publish, Signed};
+use dphe::{Profile, Round};
+use dphe_node::kit::Kit;
+use dphe_node::store::{Archive as _, SqliteStore};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::PATIENCE;
+use crate::cli::CliError;
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What the aggregator published and wrote down, round after round.
+pub(super) struct Published {
+    pub(super) models: Vec<Vec<u8>>,
+    pub(super) records: Vec<serde_json::Value>,
+}
+
+pub(super) struct Parties {
+    folder: PathBuf,
+    services: Vec<Party>,
+    users: Vec<Party>,
+    observe: SocketAddr,
+    rounds: u64,
+    profile: Profile,
+}
+
+/// A process; it ends with this.
+struct Party {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// Two ports that nobody listens on now.
+pub(super) fn free_ports() -> Result<[u16; 2], CliError> {
+    let port = || -> std::io::Result<(TcpListener, u16)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    // both are held until both are known, so that they differ
+    let found = port().and_then(|first| Ok((first, port()?)));
+    let ((_one, first), (_other, second)) = found.map_err(|source| CliError::Runtime { source })?;
+    Ok([first, second])
+}
+
+impl Parties {
+    /// Starts everybody from the kits in a folder.
+    pub(super) fn start(
+        folder: &Path,
+        users: usize,
+        seed: u64,
+        rounds: u64,
+        profile: Profile,
+    ) -> Result<Self, CliError> {
+        let [port, _] = free_ports()?;
+        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut parties =
+            Self { folder: folder.into(), services: Vec::new(), users: Vec::new(), observe, rounds, profile };
+        let key_generator = parties.spawn("key-generator", &["serve", "key-generator"], &[])?;
+        parties.services.push(key_generator);
+        let watched = ["--observe".to_owned(), observe.to_string()];
+        let aggregator = parties.spawn("aggregator", &["serve", "aggregator"], &watched)?;
+        parties.services.push(aggregator);
+        for user in 1..=users {
+            let features = folder.join(format!("user-{user}.npz")).display().to_string();
+            let seed = seed.to_string();
+            let mut more = vec!["--features".to_owned(), features, "--seed".to_owned(), seed];
+            if user == 1 {
+                more.extend(["--output".to_owned(), folder.join("model.safetensors").display().to_string()]);
+            }
+            let user = parties.spawn(&format!("user-{user}"), &["join"], &more)?;
+            parties.users.push(user);
+        }
+        Ok(parties)
+    }
+
+    fn spawn(&self, name: &str, command: &[&str], more: &[String]) -> Result<Party, CliError> {
+        let runtime = |source| CliError::Runtime { source };
+        let log = self.folder.join(format!("{name}.log"));
+        let file = File::create(&log).map_err(|source| CliError::Output { path: log.clone(), source })?;
+        let child = Command::new(std::env::current_exe().map_err(runtime)?)
+            .args(command)
+            .arg("--kit")
+            .arg(self.folder.join("kits").join(name))
+            .arg("--data")
+            .arg(self.folder.join("data").join(name))
+            .args(more)
+            .args(["--threads", "1"])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().map_err(runtime)?)
+            .stderr(file)
+            .spawn()
+            .map_err(runtime)?;
+        Ok(Party { name: name.into(), child, log })
+    }
+
+    /// Waits until all users have heard of the last round, then lets the services end.
+    pub(super) fn finish(mut self) -> Result<Published, CliError> {
+        let bar = progress(self.rounds, self.profile);
+        let begin = Instant::now();
+        let mut waiting: Vec<Party> = std::mem::take(&mut self.users);
+        while !waiting.is_empty() {
+            std::thread::sleep(TICK);
+            bar.set_position(self.published().min(self.rounds));
+            for service in &mut self.services {
+                if service.ended()?.is_some() {
+                    return Err(service.failed());
+                }
+            }
+            let mut still = Vec::new();
+            for mut user in waiting {
+                match user.ended()? {
+                    None => still.push(user),
+                    Some(true) => {}
+                    Some(false) => return Err(user.failed()),
+                }
+            }
+            waiting = still;
+            if begin.elapsed() > PATIENCE {
+                let what = "the rounds take longer than five minutes".to_owned();
+                let hint =
+                    format!("the logs in {} tell why; fewer --rounds or --bits 2048", self.folder.display());
+                return Err(CliError::Data { what, hint });
+            }
+        }
+        bar.finish_and_clear();
+        // the data folder is free once its process is gone
+        for service in &mut self.services {
+            service.stop();
+        }
+        self.read()
+    }
+
+    /// What is in the aggregator's archive.
+    fn read(&self) -> Result<Published, CliError> {
+        let kit = Kit::read(&self.folder.join("kits/aggregator"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| CliError::Runtime { source })?;
+        let (messages, reports) = runtime.block_on(async {
+            let mut store = SqliteStore::open_read_only(&self.folder.join("data/aggregator")).await?;
+            Ok::<_, dphe_node::Error>((
+                store.messages(Round::FIRST).await?,
+                store.reports(Round::FIRST).await?,
+            ))
+        })?;
+        let mut models = Vec::new();
+        for (_, kind, message) in messages {
+            if kind == Publish::KIND {
+                let publish: Signed<Publish> = Signed::decode(&message, kit.roster())?;
+                models.push(publish.body().to_vec());
+            }
+        }
+        let records = reports.iter().map(|(_, json)| serde_json::from_str(json)).collect::<Result<_, _>>()?;
+        Ok(Published { models, records })
+    }
+
+    /// Rounds that the aggregator says it published; what cannot be read counts as none.
+    fn published(&self) -> u64 {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&self.observe, TICK)?;
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            stream.take(1 << 20).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = ask().unwrap_or_default();
+        let mut lines = text.lines();
+        lines
+            .find_map(|line| line.strip_prefix("dphe_rounds_total{ending=\"published\"} "))
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or(0)
+    }
+}
+
+fn progress(rounds: u64, profile: Profile) -> ProgressBar {
+    let bar = ProgressBar::new(rounds);
+    let template = "{prefix:>8}  round {pos}/{len} [{bar:30}] {elapsed}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(profile.name());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+impl Party {
+    /// Whether it has ended, and well.
+    fn ended(&mut self) -> Result<Option<bool>, CliError> {
+        let status = self.child.try_wait().map_err(|source| CliError::Runtime { source })?;
+        Ok(status.map(|status| status.success()))
+    }
+
+    /// The last thing it said.
+    fn failed(&self) -> CliError {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        CliError::Data {
+            what: format!("{} stopped: {last}", self.name),
+            hint: format!("its log is {}", self.log.display()),
+        }
+    }
+
+    /// Ends it, by its own number and no other.
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
