@@ -23,7 +23,7 @@ use dphe_node::task_file::TaskFile;
 
 use self::output::{Outcome, ProfileOutcome};
 use self::parties::{Parties, Published};
-use super::key::{Mode, generate};
+use super::key::generate;
 use super::learner::ProfileName;
 use super::{CliError, key_bits, os_rng};
 use crate::files;
