@@ -409,7 +409,7 @@ mod tests {
         let file = parse(TEMPLATE).unwrap();
         let initial = Weights::zeros(file.model.features as usize, file.model.classes as usize).unwrap();
         let config = file.config(&initial).unwrap();
-        dphe::TaskParams::new(dphe::TaskId::from_bytes([1; 16]), config).unwrap();
+        dphe::TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
         file.trainer().unwrap();
     }
 

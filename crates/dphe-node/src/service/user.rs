@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use chacha20::ChaCha20Rng;
-use dphe::message::{Ending, Message as _, RoundTicket, Signed, kind};
+use dphe::message::{Ending, Message as _, Publish, RoundTicket, Signed, kind};
 use dphe::party::{Action, Notice, Time, UserEvent, UserParty};
 use dphe::{Digest, LocalUpdate, Party, PublicSupport, Roster, Round, UserId};
 use line::{Line, Params};
@@ -154,7 +154,7 @@ impl<S: LogStore + Archive> Actor<S> {
                     None => return Ok(()),
                     Some(Command::Over) => {
                         self.summary.over = true;
-                        return Ok(());
+                        return self.fetch_last_model().await;
                     }
                     Some(command) => self.obey(command).await?,
                 },
@@ -238,6 +238,24 @@ impl<S: LogStore + Archive> Actor<S> {
         // on disk before the ticket is: training can be asked for again after a crash
         self.store.put_model(ticket.round(), digest, &model).await?;
         self.step("ticket", UserEvent::Begin { ticket: message.to_vec(), model }).await
+    }
+
+    /// The model of the last round, if this user heard of its end and died before it was stored.
+    async fn fetch_last_model(&mut self) -> Result<(), Error> {
+        let round = self.machine.party()?.0.round();
+        if self.store.latest_model(round).await?.is_some_and(|(of, _)| of == round) {
+            return Ok(());
+        }
+        let Ok(messages) = self.line.last_end().await else { return Ok(()) };
+        for message in messages.iter().filter(|message| kind(message) == Ok(Publish::KIND)) {
+            let Ok(publish) = Signed::<Publish>::decode(message, &self.roster) else { continue };
+            let digest = Digest::of_model(publish.body());
+            let proven = publish.message().check_result(&self.roster, publish.round()).is_ok();
+            if proven && publish.round().next() == round && digest == publish.message().model {
+                self.store.put_model(round, digest, publish.body()).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn step(&mut self, what: &str, event: UserEvent) -> Result<(), Error> {

@@ -50,11 +50,7 @@ impl Line {
                 path.push_str(&format!("&seen={}", hex(seen.as_bytes())));
             }
             let told = match self.get(&path).await {
-                Ok(answer) => read_list(&answer.body)
-                    .map(|list| {
-                        list.into_iter().map(|message| answer.body.slice_ref(message)).collect::<Vec<_>>()
-                    })
-                    .ok_or(ClientError::Line { what: "the answer is not a list of messages".into() }),
+                Ok(answer) => messages_of(&answer),
                 Err(ClientError::Problem(problem)) if problem.code == "task_over" => {
                     let _ = actor.send(Command::Over).await;
                     return;
@@ -90,6 +86,11 @@ impl Line {
 
     async fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
         self.client.send(Method::GET, path, None, Bytes::new(), PATIENCE).await
+    }
+
+    /// How the last round ended.
+    pub(super) async fn last_end(&mut self) -> Result<Vec<Bytes>, ClientError> {
+        messages_of(&self.get("/v1/rounds/next?after=1").await?)
     }
 
     /// The model with this digest.
@@ -142,4 +143,10 @@ impl Line {
             }
         }
     }
+}
+
+fn messages_of(answer: &Answer) -> Result<Vec<Bytes>, ClientError> {
+    read_list(&answer.body)
+        .map(|list| list.into_iter().map(|message| answer.body.slice_ref(message)).collect())
+        .ok_or(ClientError::Line { what: "the answer is not a list of messages".into() })
 }
