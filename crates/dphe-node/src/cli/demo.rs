@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use dphe::{Profile, TaskParams};
+use dphe::Profile;
 use dphe_features::{FeatureTable, TableLabels, write_npz};
 use dphe_federate::{
     PlainAverage, RoundReport, Scenario, ScenarioParams, Simulation, SimulationParams, Stopwatch, Weighting,
@@ -152,19 +152,18 @@ impl Demo {
     /// The same rounds in this process, without encryption.
     fn control(
         &self,
-        task: &TaskParams,
+        average: PlainAverage,
         file: &TaskFile,
         setting: &Setting,
-    ) -> Result<Vec<RoundReport>, CliError> {
-        let users = setting.scenario.users.clone();
-        let average = PlainAverage::new(task.clone(), Weighting::Equal, users.len())?;
+    ) -> Result<(Vec<RoundReport>, Weights), CliError> {
         let params = SimulationParams { threads: Threads::all(), ..SimulationParams::default() };
-        let trainer = file.trainer()?;
-        let initial = setting.initial.clone();
-        let mut simulation = Simulation::new(users, initial, trainer, average, params, Seed::new(SEED))?
-            .with_held_out_data(setting.scenario.held_out.clone())?;
+        let (users, initial) = (setting.scenario.users.clone(), setting.initial.clone());
+        let mut simulation =
+            Simulation::new(users, initial, file.trainer()?, average, params, Seed::new(SEED))?
+                .with_held_out_data(setting.scenario.held_out.clone())?;
         // the number of rounds is small
-        Ok(simulation.run(self.rounds as usize, &mut Stopwatch::none())?)
+        let reports = simulation.run(self.rounds as usize, &mut Stopwatch::none())?;
+        Ok((reports, simulation.global().clone()))
     }
 
     fn task_text(&self, profile: Profile, setting: &Setting) -> Result<String, CliError> {

@@ -146,7 +146,10 @@ impl Outcome {
         println!();
         println!("before the first round      {}", percent(Some(self.initial)));
         println!("best single user, alone     {}", percent(Some(self.best_alone)));
-        println!("(mean over classes, {} digits that nobody learnt from)\n", self.held_out);
+        println!("(mean over classes, {} digits that nobody learnt from)", self.held_out);
+        println!(
+            "the weights equal, bit for bit, those of the same rounds in one process without encryption\n"
+        );
         let head = self.cost_head();
         print_rows(&head.iter().map(String::as_str).collect::<Vec<_>>(), &self.cost_rows());
     }
@@ -193,7 +196,11 @@ impl Outcome {
             .plots(&[("Accuracy on digits nobody learnt from", accuracy), ("Time of a round", time)]);
         let (head, costs) = (self.accuracy_head(), self.cost_head());
         page.table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &self.accuracy_rows());
-        page.heading("The two ways, side by side")
+        page.paragraph(
+            "In the clear: the same rounds without encryption and without rounding. With rounding, the weights are \
+             the same, bit for bit.",
+        );
+        page.heading("What it cost")
             .table(&costs.iter().map(String::as_str).collect::<Vec<_>>(), &self.cost_rows());
         page.paragraph(
             "sparse: users send the blocks that changed most, at positions that two permutations hide. Where one user \
