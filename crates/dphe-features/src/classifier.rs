@@ -20,6 +20,8 @@ pub struct Classifier {
     pub deviation: Vec<f64>,
     /// Standardised features are cut off there, on both sides.
     pub clip: f64,
+    /// Whether each class is there or not, instead of one of them.
+    pub attributes: bool,
 }
 
 impl Classifier {
@@ -43,8 +45,11 @@ impl Classifier {
         if features == 0 || classes == 0 {
             return bad("no features or no classes".into());
         }
-        if !(numbers.into_iter().flatten().all(|v| v.is_finite()) && self.clip > 0.0) {
+        if !numbers.into_iter().flatten().all(|v| v.is_finite()) {
             return bad("a number that is not finite".into());
+        }
+        if self.clip.is_nan() || self.clip <= 0.0 {
+            return bad("a cut-off that is not positive".into());
         }
         if self.deviation.iter().any(|&deviation| deviation <= 0.0) {
             return bad("a deviation that is not positive".into());
@@ -61,7 +66,7 @@ impl Classifier {
         write_classifier_npz(path, self)
     }
 
-    /// Reads what [`write_npz`](Self::write_npz) writes. Without `mean` and `deviation`, features are taken as they
+    /// Reads what [`write_npz`](Self::write_npz) writes, in single precision. Without `mean` and `deviation`, features are taken as they
     /// are; without `classes`, they have numbers.
     ///
     /// # Errors

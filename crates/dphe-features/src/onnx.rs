@@ -21,7 +21,7 @@ const IR_VERSION: i64 = 7;
 
 impl Classifier {
     /// Writes a graph from `features` (batch x features) to `scores` (batch x classes) and `label` (the class of the
-    /// highest score); or, with a network, from its pictures.
+    /// highest score, unless they are attributes); or, with a network, from prepared pictures.
     ///
     /// # Errors
     /// If the classifier is not whole or of another number of features than the network has, or the file cannot be
@@ -66,6 +66,17 @@ impl Classifier {
         let Some(graph) = &mut model.graph else {
             return Err(Error::table("not an ONNX network", "the file that was used to extract features"));
         };
+        let taken = |name: &str| {
+            graph.node.iter().flat_map(|node| &node.output).any(|output| output == name)
+                || graph.input.iter().any(|input| input.name == name)
+                || graph.initializer.iter().any(|tensor| tensor.name == name)
+        };
+        if let Some(name) = ["scores", "label"].into_iter().find(|name| taken(name)) {
+            return Err(Error::table(
+                format!("the network has a tensor called {name:?} already"),
+                "export the network with other names, or the classifier alone",
+            ));
+        }
         graph.output.clear();
         let mut features = network.output().to_owned();
         if network.has_maps() {
@@ -105,12 +116,16 @@ impl Classifier {
         step("MatMul", &cut, "weights", "products");
         let mut scores = node("Add", &[&named("products"), &named("intercepts")], "");
         scores.output = vec!["scores".into()];
-        let mut label = node("ArgMax", &["scores"], "label");
-        label.output = vec!["label".into()];
-        label.attribute = vec![integer("axis", 1), integer("keepdims", 0)];
-        graph.node.extend([scores, label]);
+        graph.node.push(scores);
         graph.output.push(value("scores", DataType::Float, &[None, Some(classes)]));
-        graph.output.push(value("label", DataType::Int64, &[None]));
+        // attributes have no best one
+        if !self.attributes {
+            let mut label = node("ArgMax", &["scores"], "label");
+            label.output = vec!["label".into()];
+            label.attribute = vec![integer("axis", 1), integer("keepdims", 0)];
+            graph.node.push(label);
+            graph.output.push(value("label", DataType::Int64, &[None]));
+        }
     }
 
     /// The names of the classes, as a JSON list.

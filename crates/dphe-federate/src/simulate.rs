@@ -210,7 +210,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
         stopwatch: &mut Stopwatch,
         mut show: impl FnMut(&RoundReport),
     ) -> Result<Vec<RoundReport>, Error> {
-        let mut reports = Vec::with_capacity(rounds);
+        let mut reports = Vec::new();
         for _ in 0..rounds {
             let report = self.round(stopwatch)?;
             show(&report);

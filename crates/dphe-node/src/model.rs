@@ -96,6 +96,12 @@ pub enum ModelError {
     /// Features of another network.
     #[error("{path} holds features of another network than the model was trained on")]
     OtherNetwork { path: PathBuf },
+    /// Features of photos that were prepared in another way.
+    #[error("{path} holds features of photos that were prepared in another way than the model's")]
+    OtherPreparation { path: PathBuf },
+    /// Classes for attributes, or the other way round.
+    #[error("{path} has {found:?} as labels, and the model {expected:?}")]
+    OtherLabels { path: PathBuf, expected: LabelKind, found: LabelKind },
     /// Labels of other classes.
     #[error("{path} has other classes than the model: {difference}")]
     OtherClasses { path: PathBuf, difference: String },
@@ -108,8 +114,12 @@ impl ModelError {
             Self::File { .. } => "check the path, and that you may read or write there".into(),
             Self::Format { .. } => "a model.safetensors that dphe wrote, whole".into(),
             Self::Version { .. } => "the version of dphe that wrote it, or a newer one".into(),
-            Self::Width { .. } | Self::OtherNetwork { .. } => {
-                "extract the features with the network that the model was trained on".into()
+            Self::Width { .. } | Self::OtherNetwork { .. } | Self::OtherPreparation { .. } => {
+                "extract the features with the network and the preparation that the model was trained on"
+                    .into()
+            }
+            Self::OtherLabels { .. } => {
+                "features with labels of the kind that the model was trained on".into()
             }
             Self::OtherClasses { .. } => {
                 "features whose classes have the same names in the same order".into()
@@ -135,12 +145,24 @@ impl Model {
             (Some(known), Some(source)) if *known != source.model_digest => {
                 Err(ModelError::OtherNetwork { path: path.into() })
             }
+            (Some(_), Some(source))
+                if self.about.preprocessing.as_ref().is_some_and(|known| *known != source.preprocessing) =>
+            {
+                Err(ModelError::OtherPreparation { path: path.into() })
+            }
             _ => Ok(()),
         }
     }
 
-    /// Fails unless these are the model's classes.
-    pub fn check_classes(&self, classes: &[String], path: &Path) -> Result<(), ModelError> {
+    /// Fails unless these are the model's classes, and labels of its kind.
+    ///
+    /// # Errors
+    /// [`ModelError::OtherClasses`] or [`ModelError::OtherLabels`].
+    pub fn check_classes(&self, kind: LabelKind, classes: &[String], path: &Path) -> Result<(), ModelError> {
+        if kind != self.about.labels {
+            let (expected, found) = (self.about.labels, kind);
+            return Err(ModelError::OtherLabels { path: path.into(), expected, found });
+        }
         let ours = &self.about.classes;
         let difference = if classes.len() != ours.len() {
             format!("{} instead of {}", classes.len(), ours.len())
@@ -161,6 +183,7 @@ impl Model {
             mean: self.standardizer.mean().to_vec(),
             deviation: self.standardizer.deviation().to_vec(),
             clip: self.standardizer.clip(),
+            attributes: self.about.labels == LabelKind::Attributes,
         }
     }
 
@@ -170,14 +193,42 @@ impl Model {
         files::replace(path, &bytes).map_err(|source| ModelError::File { path: path.into(), source })
     }
 
-    /// Reads one.
+    /// Reads one; from `.npz`, one that another program made, with the arrays that
+    /// [`Classifier::read_npz`] looks for.
+    ///
+    /// # Errors
+    /// If there is none.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
+        if path.extension().is_some_and(|ending| ending == "npz") {
+            let format = |reason: String| ModelError::Format { path: path.into(), reason };
+            let classifier = Classifier::read_npz(path).map_err(|error| format(error.to_string()))?;
+            return Self::import(classifier).map_err(|error| format(error.to_string()));
+        }
         let bytes = files::read_at_most(path, MOST_BYTES)
             .map_err(|source| ModelError::File { path: path.into(), source })?;
         Self::from_bytes(&bytes).map_err(|error| error.of(path))
     }
 
-    fn to_bytes(&self) -> Result<Vec<u8>, String> {
+    fn import(classifier: Classifier) -> Result<Self, dphe_learn::Error> {
+        let Classifier { classes, weights, intercepts, mean, deviation, clip, attributes } = classifier;
+        let about = About {
+            version: VERSION,
+            classes,
+            labels: if attributes { LabelKind::Attributes } else { LabelKind::Classes },
+            clip,
+            feature_model: None,
+            preprocessing: None,
+            training: Training::default(),
+        };
+        let weights = Weights::new(mean.len(), weights, intercepts)?;
+        Ok(Self { weights, standardizer: Standardizer::from_parts(mean, deviation, clip)?, about })
+    }
+
+    /// The bytes of its file.
+    ///
+    /// # Errors
+    /// What cannot be written down.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
         let (features, classes) = (self.weights.features(), self.weights.classes());
         let tensors = [
             ("weights", vec![features, classes], self.weights.flat()),

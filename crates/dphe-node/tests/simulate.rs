@@ -100,6 +100,7 @@ fn without_a_file_there_are_the_digits() {
     let run = json(folder.path(), &["simulate", "--plain", "--rounds=5", "--format=json"]);
     assert_eq!((run["samples"].as_u64(), run["features"].as_u64()), (Some(1797), Some(64)));
     assert!(run["accuracy"].as_f64().unwrap() > 0.9, "{run}");
+    assert_eq!(run["rounds"].as_array().unwrap().len(), 5);
 }
 
 #[test]

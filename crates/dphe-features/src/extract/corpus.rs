@@ -55,6 +55,11 @@ impl Corpus {
         Ok(Self { root, files: vec![name], labels: None })
     }
 
+    /// Whether this is the name of a photo or a video.
+    pub fn is_photo(path: &Path) -> bool {
+        is_media(path)
+    }
+
     /// The folder that the names of files are relative to.
     pub fn root(&self) -> &Path {
         &self.root
@@ -129,7 +134,7 @@ impl Corpus {
             }
             columns = record.len() - 1;
             if columns == 1 {
-                labels.push(&record[1])?;
+                labels.push(record[1].trim())?;
             } else {
                 for cell in cells {
                     attributes.push(match cell {

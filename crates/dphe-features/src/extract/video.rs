@@ -14,9 +14,12 @@ pub(super) fn frames(
     path: &Path,
     mut each: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<usize, String> {
+    let mut file = std::ffi::OsString::from("file:");
+    file.push(path);
     let mut child = Command::new("ffmpeg")
-        .args(["-nostdin", "-v", "error", "-i"])
-        .arg(path)
+        // the path as a file and nothing else: neither a list of other files nor an address
+        .args(["-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i"])
+        .arg(file)
         .args(["-vf", "fps=1", "-frames:v", &FRAMES.to_string(), "-f", "image2pipe", "-c:v", "bmp", "-"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -23,7 +23,11 @@ pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<
     };
 
     next(&mut record)?;
-    let header = options.header.unwrap_or_else(|| record.iter().all(|cell| number(cell).is_none()));
+    // columns may be called 0, 1, 2 and so on, but a class is hardly called "label" ("y" it may be)
+    let named = |cell: &str| LABEL_NAMES[..4].iter().any(|name| cell.trim().eq_ignore_ascii_case(name));
+    let header = options
+        .header
+        .unwrap_or_else(|| record.iter().all(|cell| number(cell).is_none()) || record.iter().any(named));
     let mut names = None;
     if header {
         names = Some(record.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());

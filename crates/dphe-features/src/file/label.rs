@@ -14,6 +14,9 @@ pub(super) fn from_array<R: Read>(
     match *array.shape() {
         [_] | [_, 1] if array.is_text() => from_names(&array.texts()?, classes),
         [_] | [_, 1] => from_numbers(array.integers()?, classes),
+        [_, columns] if columns == 0 || columns > super::MOST_CLASSES => {
+            Err(Error::table(format!("{columns} attributes"), "at least one, and at most 65,536"))
+        }
         [_, columns] => {
             let values = array.integers()?;
             if let Some(at) = values.iter().position(|value| !matches!(value, 0 | 1)) {

@@ -120,6 +120,9 @@ pub(crate) fn read_classifier_npz(path: &Path) -> Result<Classifier, Error> {
     let &[features, classes] = &shape[..] else {
         return Err(bad(format!("`weights` has the shape {shape:?}, not features x classes")));
     };
+    if weights.is_empty() || features.checked_mul(classes) != Some(weights.len()) {
+        return Err(bad(format!("`weights` of shape {shape:?} holds nothing")));
+    }
     let (_, intercepts) = array("intercepts")?.ok_or_else(|| lacks("intercepts"))?;
     let mean = array("mean")?.map_or_else(|| vec![0.0; features], |(_, mean)| mean);
     let deviation = array("deviation")?.map_or_else(|| vec![1.0; features], |(_, deviation)| deviation);
@@ -128,7 +131,7 @@ pub(crate) fn read_classifier_npz(path: &Path) -> Result<Classifier, Error> {
         Some(entry) => with_array(&mut zip, &entry, MOST_CLASSES, |array| array.texts())?,
         None => (0..classes).map(|class| class.to_string()).collect(),
     };
-    Ok(Classifier { classes: names, weights, intercepts, mean, deviation, clip })
+    Ok(Classifier { classes: names, weights, intercepts, mean, deviation, clip, attributes: false })
 }
 
 pub(crate) fn write_classifier_npz(path: &Path, classifier: &Classifier) -> Result<(), Error> {

@@ -172,8 +172,8 @@ impl Gathered {
     ) -> Result<(), Error> {
         let (start, width) = (self.attributes.len(), columns.attributes.len());
         let more = rows.checked_mul(width).filter(|&more| more <= max_values);
-        let more: Vec<bool> = reserve(more.ok_or_else(|| too_large(usize::MAX, max_values))?)?;
-        self.attributes.extend(more);
+        let more = more.ok_or_else(|| too_large(usize::MAX, max_values))?;
+        self.attributes.try_reserve(more).map_err(|_| too_large(more, max_values))?;
         self.attributes.resize(start + rows * width, false);
         for (place, &column) in columns.attributes.iter().enumerate() {
             let mut row = 0;
@@ -192,6 +192,9 @@ impl Gathered {
                 row += 1;
                 Ok(())
             })?;
+            if row != rows {
+                return Err(damaged());
+            }
         }
         Ok(())
     }

@@ -116,7 +116,11 @@ impl Sparse {
         let known = classes.as_ref().map(Vec::len);
         let seen = self.labels.iter().flatten().max().map_or(1, |&highest| highest.saturating_add(1));
         let count = known.unwrap_or(usize::try_from(seen).unwrap_or_default());
-        let size = self.labels.len().checked_mul(count).filter(|_| count <= MOST_CLASSES);
+        let size = self
+            .labels
+            .len()
+            .checked_mul(count)
+            .filter(|&size| count <= MOST_CLASSES && size <= super::MOST_VALUES);
         let mut attributes = reserve(size.ok_or_else(|| bad(1, "labels are too many"))?)?;
         attributes.resize(self.labels.len() * count, false);
         for (row, labels) in attributes.chunks_exact_mut(count.max(1)).zip(&self.labels) {

@@ -38,7 +38,7 @@ pub fn split_per_class(
         }
         seed.derive("split", class as u64).stream().shuffle(&mut samples);
         split.train.extend_from_slice(&samples[..train]);
-        split.test.extend_from_slice(&samples[train..samples.len().min(train + test)]);
+        split.test.extend_from_slice(&samples[train..samples.len().min(train.saturating_add(test))]);
     }
     Ok(split)
 }
@@ -107,7 +107,7 @@ pub fn deal(
                     remedy: "use a number that divides the number of users",
                 });
             }
-            let mut all = Vec::with_capacity(users);
+            let mut all = Vec::new();
             for copy in 0..copies {
                 all.extend(shares(samples, users / copies, &seed.derive("copy", copy as u64))?);
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use dphe::Profile;
+use dphe::{NoiseMode, Profile};
 use dphe_features::{FeatureTable, TableLabels, write_npz};
 use dphe_federate::{
     PlainAverage, RoundReport, Scenario, ScenarioParams, Simulation, SimulationParams, Stopwatch, Weighting,
@@ -41,7 +41,7 @@ const SEED: u64 = 0;
 /// interface. Each user has a fifth of the samples and shows nobody anything but encrypted updates.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// One profile only: `sparse` (the paper's scheme, hardened) or `full` (public positions)
+    /// One profile only; without it, `sparse` and `full`, side by side
     #[arg(long, value_enum)]
     profile: Option<ProfileName>,
     /// How many rounds
@@ -126,16 +126,19 @@ impl Demo {
         std::fs::create_dir(folder).map_err(|source| CliError::Output { path: folder.into(), source })?;
         let task_file = folder.join("task.toml");
         setting.write(folder)?;
-        let text = self.task_text(profile, setting)?;
+        let key = generate(key_bits(self.bits, false)?, NoiseMode::Secure, dphe::Threads::all())?;
+        let made = begin.elapsed();
+        // looked for last, so that nobody else takes them
+        let ports = parties::free_ports()?;
+        let text = self.task_text(profile, setting, ports)?;
         files::replace(&task_file, text.as_bytes())
             .map_err(|source| CliError::Output { path: task_file.clone(), source })?;
         let plan = KitPlan::new(&task_file, Vec::new())?;
         let task = plan.task().clone();
-        let key = generate(task.key_bits(), task.config().noise, dphe::Threads::all())?;
-        let made = begin.elapsed();
         make_kits(&plan, key, &folder.join("kits"), &Protection::FileMode, &mut os_rng()?)?;
 
-        let parties = Parties::start(folder, setting.scenario.users.len(), SEED, self.rounds, profile)?;
+        let users = setting.scenario.users.len();
+        let parties = Parties::start(folder, users, SEED, self.rounds, profile, ports[2])?;
         let running = Instant::now();
         let Published { models, records } = parties.finish()?;
         let seconds = running.elapsed();
@@ -144,8 +147,20 @@ impl Demo {
             .iter()
             .map(|model| accuracy(&model_from_bytes(model)?, &setting.scenario.held_out, threads))
             .collect::<Result<Vec<f64>, CliError>>()?;
-        let plain =
-            self.control(&task, &TaskFile::read(&task_file).map_err(dphe_node::Error::from)?, setting)?;
+        let file = TaskFile::read(&task_file).map_err(dphe_node::Error::from)?;
+        let average = PlainAverage::new(task.clone(), Weighting::Equal, setting.scenario.users.len())?;
+        let (plain, _) = self.control(average.clone(), &file, setting)?;
+        // with its numbers rounded as encryption rounds them, one process must come to the same weights
+        let (_, expected) = self.control(average.rounded(), &file, setting)?;
+        match models.last().map(|model| model_from_bytes(model)).transpose()? {
+            Some(found) if found == expected => {}
+            _ => {
+                return Err(CliError::Data {
+                    what: "the services came to other weights than a simulation in one process".into(),
+                    hint: format!("the logs in {} tell if a user missed a round", folder.display()),
+                });
+            }
+        }
         Ok(ProfileOutcome::new(profile, &task, accuracies, &plain, records, made, seconds))
     }
 
@@ -166,7 +181,7 @@ impl Demo {
         Ok((reports, simulation.global().clone()))
     }
 
-    fn task_text(&self, profile: Profile, setting: &Setting) -> Result<String, CliError> {
+    fn task_text(&self, profile: Profile, setting: &Setting, ports: [u16; 3]) -> Result<String, CliError> {
         use rand_core::Rng as _;
         let mut id = [0; 16];
         os_rng()?.fill_bytes(&mut id);
@@ -178,7 +193,7 @@ impl Demo {
             Profile::Sparse => ("d-block", features.div_ceil(4)),
             Profile::Paper => ("d-topk", (features * classes).div_ceil(4)),
         };
-        let [aggregator, key_generator] = parties::free_ports()?;
+        let [aggregator, key_generator, _] = ports;
         let (users, rounds, bits) = (setting.scenario.users.len(), self.rounds, self.bits);
         let squared_radius = setting.squared_radius;
         Ok(format!(
@@ -254,5 +269,5 @@ fn accuracy(weights: &Weights, data: &Dataset, threads: Threads) -> Result<f64, 
     Ok(mean_per_class_accuracy(data.labels().as_classes("accuracy")?, &scores.best())?)
 }
 
-/// How long anything may take before the demo gives up.
+/// How long a round may take before the demo gives up.
 const PATIENCE: Duration = Duration::from_secs(300);

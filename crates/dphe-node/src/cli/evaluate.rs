@@ -60,7 +60,7 @@ impl Evaluate {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let model = Model::read(&self.model)?;
         let samples = self.input.samples()?;
-        model.check_classes(&samples.classes, &self.input.name())?;
+        model.check_classes(samples.kind, &samples.classes, &self.input.name())?;
         model.check_features(samples.data.features().width(), samples.source.as_ref(), &self.input.name())?;
         let features: Features<f32> = model.standardizer.apply(samples.data.features())?;
         let scores = model.weights.scores(&features, Threads::all())?;

@@ -19,7 +19,7 @@ pub(crate) struct Export {
     /// Where it goes: .onnx, .npz or .json
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// For .onnx: the network before the classifier, so that the graph takes pictures
+    /// For .onnx: the network before the classifier, so that the graph takes prepared pictures
     #[arg(long, value_name = "FILE")]
     network: Option<PathBuf>,
 }

@@ -15,16 +15,16 @@ pub(crate) struct Input {
     #[arg(value_name = "FEATURES")]
     path: Option<PathBuf>,
     /// Labels of a .npy file, if not labels.npy beside it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "path")]
     labels: Option<PathBuf>,
     /// Names of the classes as a JSON list, if not classes.json beside the features
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "path")]
     classes: Option<PathBuf>,
     /// The label's column in a CSV or Parquet file
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "path")]
     label_column: Option<String>,
     /// Columns that begin so are attributes, 0 or 1 each, instead of one label
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", requires = "path")]
     attributes: Option<String>,
 }
 

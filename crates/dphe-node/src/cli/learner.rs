@@ -31,7 +31,7 @@ pub(crate) struct LearnerArgs {
     #[arg(long, default_value_t = 1e-3)]
     strength: f64,
     /// Passes over a user's samples in a round
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_most(10_000))]
     epochs: usize,
 }
 
@@ -98,6 +98,14 @@ impl From<LossName> for Loss {
             LossName::Logistic => Self::Logistic,
             LossName::Multinomial => Self::Multinomial,
         }
+    }
+}
+
+/// A count that no memory or patience is wasted on.
+pub(crate) fn at_most(most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse::<usize>() {
+        Ok(count) if count <= most => Ok(count),
+        _ => Err(format!("a whole number up to {most}")),
     }
 }
 

@@ -274,6 +274,7 @@ impl Report {
             );
         }
         println!("\nbetter: {}", self.why);
+        println!("for weights up to 1; a task that is fitted to its first model may need fewer ciphertexts");
         println!(
             "singles: positions of one user alone, if users chose by chance; the sum shows that user's numbers there"
         );

@@ -21,7 +21,7 @@ use self::output::{Baselines, Outcome};
 use super::bench::Format;
 use super::input::Input;
 use super::key::Mode;
-use super::learner::{LearnerArgs, Start};
+use super::learner::{LearnerArgs, Start, at_most};
 use super::{CliError, os_rng};
 use crate::model::{About, Model, Training, VERSION};
 use crate::samples::Samples;
@@ -38,25 +38,25 @@ pub(crate) struct Simulate {
     #[command(flatten)]
     input: Input,
     /// How many users share the samples
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_most(100_000))]
     users: usize,
     /// Samples of a class that are public from the beginning
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_most(1_000_000))]
     initial_per_class: usize,
     /// Samples of a class to learn from; all that are not held out, if not given
-    #[arg(long)]
+    #[arg(long, value_parser = at_most(1_000_000_000))]
     train_per_class: Option<usize>,
     /// Samples of a class to hold out, at most
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = at_most(1_000_000_000))]
     test_per_class: usize,
     /// Who gets what
     #[arg(long, value_enum, default_value_t = SplitName::Disjoint)]
     split: SplitName,
     /// With --split duplicated, how many users hold a sample; with by-class, pieces a user gets
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_most(100_000))]
     pieces: usize,
     /// How many rounds
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = at_most(1_000_000))]
     rounds: usize,
     /// Users of a round, drawn anew each time; everybody, if not given
     #[arg(long)]
@@ -133,7 +133,8 @@ impl Simulate {
             self.rounds(average, &scenario, start, message, &seed)?
         };
         let model = self.model(&samples, &scenario, weights, &task, reports.len());
-        let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports);
+        let reached = accuracy(&model.weights, &scenario.held_out, threads)?;
+        let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports, reached);
         outcome.print(self.format)?;
         if let Some(folder) = &self.output {
             outcome.write(folder)?;
@@ -224,10 +225,11 @@ impl Simulate {
         };
         let mut simulation =
             Simulation::new(scenario.users.clone(), start.weights, trainer, average, params, *seed)?
-                .with_initial_data(scenario.initial.clone())?
                 .with_held_out_data(scenario.held_out.clone())?;
         if let Some(controller) = start.controller {
-            simulation = simulation.with_controller(controller)?;
+            // too strong an L1 ruins a model; without one, the few initial samples would give false alarms
+            simulation =
+                simulation.with_initial_data(scenario.initial.clone())?.with_controller(controller)?;
         }
         let bar = progress(self.rounds);
         let clock = Instant::now();

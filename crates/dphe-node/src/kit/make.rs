@@ -13,7 +13,7 @@ use crate::Error;
 use crate::certificates::{Authority, Validity, certificate_name, new_key, read_request, role_name};
 use crate::key_file::{KeyFileError, write_public, write_secret};
 use crate::learning::model_to_bytes;
-use crate::model::Model;
+use crate::model::{Model, ModelError};
 use crate::task_file::{ProfileName, TaskFile};
 
 /// How the key that decrypts is kept.
@@ -54,7 +54,7 @@ impl KitPlan {
                 // relative to the task file, so that both can be handed on together
                 let path = path.parent().unwrap_or(Path::new(".")).join(file);
                 let model = Model::read(&path)?;
-                let bytes = std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source })?;
+                let bytes = model.to_bytes().map_err(|reason| ModelError::Format { path, reason })?;
                 if (model.weights.features(), model.weights.classes()) != (features, classes) {
                     return Err(Error::Model { reason: "the initial model has another shape than the task" });
                 }

@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dphe::message::{Message as _, Publish, Signed};
@@ -32,6 +34,7 @@ pub(super) struct Parties {
     observe: SocketAddr,
     rounds: u64,
     profile: Profile,
+    stopped: Arc<AtomicBool>,
 }
 
 /// A process; it ends with this.
@@ -41,17 +44,45 @@ struct Party {
     log: PathBuf,
 }
 
-/// Two ports that nobody listens on now.
-pub(super) fn free_ports() -> Result<[u16; 2], CliError> {
-    let port = || -> std::io::Result<(TcpListener, u16)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        Ok((listener, port))
+/// Three ports that nobody listens on now.
+pub(super) fn free_ports() -> Result<[u16; 3], CliError> {
+    let mut ports = [0; 3];
+    // all are held until all are known, so that they differ
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|source| CliError::Runtime { source })?;
+        *port = listener.local_addr().map_err(|source| CliError::Runtime { source })?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+/// Whether somebody asked this program to stop; set once a signal came.
+fn stopped_by_signal() -> Result<Arc<AtomicBool>, CliError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let flag = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| CliError::Runtime { source })?;
+    let signals = {
+        let _inside = runtime.enter();
+        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal)
     };
-    // both are held until both are known, so that they differ
-    let found = port().and_then(|first| Ok((first, port()?)));
-    let ((_one, first), (_other, second)) = found.map_err(|source| CliError::Runtime { source })?;
-    Ok([first, second])
+    let mut signals =
+        signals.into_iter().collect::<Result<Vec<_>, _>>().map_err(|source| CliError::Runtime { source })?;
+    let set = Arc::clone(&flag);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let [terminate, interrupt, hangup] = &mut signals[..] else { return };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        });
+        set.store(true, Ordering::Relaxed);
+    });
+    Ok(flag)
 }
 
 impl Parties {
@@ -62,11 +93,19 @@ impl Parties {
         seed: u64,
         rounds: u64,
         profile: Profile,
+        port: u16,
     ) -> Result<Self, CliError> {
-        let [port, _] = free_ports()?;
+        let stopped = stopped_by_signal()?;
         let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut parties =
-            Self { folder: folder.into(), services: Vec::new(), users: Vec::new(), observe, rounds, profile };
+        let mut parties = Self {
+            folder: folder.into(),
+            services: Vec::new(),
+            users: Vec::new(),
+            observe,
+            rounds,
+            profile,
+            stopped,
+        };
         let key_generator = parties.spawn("key-generator", &["serve", "key-generator"], &[])?;
         parties.services.push(key_generator);
         let watched = ["--observe".to_owned(), observe.to_string()];
@@ -108,11 +147,19 @@ impl Parties {
     /// Waits until all users have heard of the last round, then lets the services end.
     pub(super) fn finish(mut self) -> Result<Published, CliError> {
         let bar = progress(self.rounds, self.profile);
-        let begin = Instant::now();
+        let (mut progressed, mut published) = (Instant::now(), 0);
         let mut waiting: Vec<Party> = std::mem::take(&mut self.users);
         while !waiting.is_empty() {
             std::thread::sleep(TICK);
-            bar.set_position(self.published().min(self.rounds));
+            if self.stopped.load(Ordering::Relaxed) {
+                let (what, hint) = ("stopped by a signal".to_owned(), "run it again".to_owned());
+                return Err(CliError::Data { what, hint });
+            }
+            let now = self.published();
+            if now > published {
+                (progressed, published) = (Instant::now(), now);
+            }
+            bar.set_position(published.min(self.rounds));
             for service in &mut self.services {
                 if service.ended()?.is_some() {
                     return Err(service.failed());
@@ -127,8 +174,8 @@ impl Parties {
                 }
             }
             waiting = still;
-            if begin.elapsed() > PATIENCE {
-                let what = "the rounds take longer than five minutes".to_owned();
+            if progressed.elapsed() > PATIENCE {
+                let what = "a round takes longer than five minutes".to_owned();
                 let hint =
                     format!("the logs in {} tell why; fewer --rounds or --bits 2048", self.folder.display());
                 return Err(CliError::Data { what, hint });

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use dphe::TaskParams;
 use dphe_federate::{RoundReport, Scenario, Seconds};
+use dphe_learn::Verdict;
 use serde::Serialize;
 
 use super::Simulate;
@@ -25,7 +26,7 @@ pub(super) struct Baselines {
     pub(super) pooled: f64,
 }
 
-/// A run, with nothing in it that is one user's.
+/// A run. It holds more than a deployment would show: the accuracy of the best user alone, to compare with.
 #[derive(Serialize)]
 pub(super) struct Outcome {
     samples: usize,
@@ -42,8 +43,10 @@ pub(super) struct Outcome {
     noise: &'static str,
     slot_bits: u32,
     baselines: Baselines,
-    /// After the last round.
-    accuracy: Option<f64>,
+    /// Of the model that comes out.
+    accuracy: f64,
+    /// How many were asked for.
+    wanted_rounds: usize,
     rounds: Vec<RoundReport>,
 }
 
@@ -55,6 +58,7 @@ impl Outcome {
         task: &TaskParams,
         baselines: Baselines,
         rounds: Vec<RoundReport>,
+        accuracy: f64,
     ) -> Self {
         Self {
             samples: samples.data.len(),
@@ -71,7 +75,8 @@ impl Outcome {
             noise: task.config().noise.name(),
             slot_bits: task.slot_bits(),
             baselines,
-            accuracy: rounds.last().and_then(|report| report.accuracy),
+            accuracy,
+            wanted_rounds: args.rounds,
             rounds,
         }
     }
@@ -85,7 +90,7 @@ impl Outcome {
         print_rows(&ROUND_HEAD, &self.round_rows());
         println!();
         print_rows(&["accuracy on held-out samples", ""], &self.summary());
-        if let Some(note) = self.note() {
+        for note in self.ending().iter().map(String::as_str).chain(self.note()) {
             println!("\n{note}");
         }
         Ok(())
@@ -117,14 +122,13 @@ impl Outcome {
     }
 
     fn summary(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![
-            ("initial samples alone", Some(self.baselines.initial)),
-            ("best single user alone", Some(self.baselines.best_user)),
+        let rows = [
+            ("initial samples alone", self.baselines.initial),
+            ("best single user alone", self.baselines.best_user),
             ("these rounds", self.accuracy),
-            ("all samples in one place, no privacy", Some(self.baselines.pooled)),
+            ("all samples in one place, no privacy", self.baselines.pooled),
         ];
-        rows.retain(|(_, accuracy)| accuracy.is_some());
-        rows.into_iter().map(|(name, accuracy)| vec![name.to_owned(), percent(accuracy)]).collect()
+        rows.into_iter().map(|(name, accuracy)| vec![name.to_owned(), percent(Some(accuracy))]).collect()
     }
 
     fn round_rows(&self) -> Vec<Vec<String>> {
@@ -145,6 +149,18 @@ impl Outcome {
                 row
             })
             .collect()
+    }
+
+    /// Why there are fewer rounds than wanted.
+    fn ending(&self) -> Option<String> {
+        let last = self.rounds.last().filter(|_| self.rounds.len() < self.wanted_rounds)?;
+        Some(match last.verdict {
+            Some(Verdict::Diverging) => format!(
+                "Ended after round {}: the accuracy on the initial samples fell. The best weights before were kept.",
+                last.round
+            ),
+            _ => format!("Ended after round {}: the weights hardly change any more.", last.round),
+        })
     }
 
     /// What a reader of the numbers should know.
@@ -200,7 +216,7 @@ impl Outcome {
             plot("Time of a step, all who take it", Unit::Seconds, &seconds, true),
         ]);
         page.heading("Numbers").table(&ROUND_HEAD, &self.round_rows());
-        if let Some(note) = self.note() {
+        for note in self.ending().iter().map(String::as_str).chain(self.note()) {
             page.paragraph(note);
         }
         page.paragraph(
