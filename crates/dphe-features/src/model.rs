@@ -223,7 +223,8 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
         return Ok(name.clone());
     }
     match &graph.output[..] {
-        [output] if rank(output) == Some(4) => Ok(output.name.clone()),
+        // a network that was cut off behind its pool has nothing but a vector to give
+        [output] if matches!(rank(output), Some(2 | 4)) => Ok(output.name.clone()),
         _ => Err(Error::table(
             "the network has no global average pool and no output with spatial axes to average",
             format!("name the tensor with --tensor; its outputs are: {}", outputs()),
@@ -231,14 +232,23 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
     }
 }
 
-/// A mean over height and width; the axes are an attribute, or, since version 18, a second input.
+/// A mean over height and width; the axes are an attribute, or, since version 18, a second input: a weight or a constant.
 fn is_spatial_mean(graph: &pb::GraphProto, node: &pb::NodeProto) -> bool {
     if node.op_type != "ReduceMean" {
         return false;
     }
     let attribute = node.attribute.iter().find(|attribute| attribute.name == "axes").map(|a| a.ints.clone());
     let input = || {
-        let tensor = graph.initializer.iter().find(|tensor| Some(&tensor.name) == node.input.get(1))?;
+        let name = node.input.get(1)?;
+        let weight = graph.initializer.iter().find(|tensor| tensor.name == *name);
+        let constant = || {
+            let constant = graph
+                .node
+                .iter()
+                .find(|node| node.op_type == "Constant" && node.output.first() == Some(name));
+            constant?.attribute.iter().find_map(|attribute| attribute.t.as_ref())
+        };
+        let tensor = weight.or_else(constant)?;
         let raw = tensor.raw_data.as_chunks::<8>().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
         Some(tensor.int64_data.iter().copied().chain(raw).collect())
     };

@@ -428,7 +428,8 @@ async fn the_key_generator_takes_its_messages_and_no_others() {
     assert_eq!(code(post("text/plain", vec![0; 10]).await), "media_type");
     assert_eq!(code(post(&media("upload"), vec![0; 10]).await), "media_type");
     assert_eq!(code(post(&media("freeze"), vec![0; 10]).await), "encoding");
-    assert_eq!(code(post(&media("freeze"), vec![0; 1 << 20]).await), "size");
+    // so short that all of it is written before the answer comes
+    assert_eq!(code(post(&media("freeze"), vec![0; 8 << 10]).await), "size");
     assert_eq!(code(post(&media("close"), vec![0; 60]).await), "version");
     // the key generator's own people may look, and not send
     let own = services.town.kit("key-generator");

@@ -12,7 +12,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::csv::Columns;
 use super::label::Names;
-use super::npy::{half, reserve, too_large};
+use super::npy::{half, too_large};
 use super::{ReadOptions, read_names};
 use crate::contained::contained;
 use crate::{Error, FeatureTable};

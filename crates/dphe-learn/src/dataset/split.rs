@@ -173,7 +173,7 @@ mod tests {
         let labels = Labels::classes(4, (0..40).map(|i| i % 4).collect()).unwrap();
         let samples: Vec<usize> = (0..40).collect();
         let deal = |rule| deal(&labels, &samples, 4, rule, &Seed::new(1));
-        assert_eq!(deal(Dealing::Disjoint), super::shares(&samples, 4, &Seed::new(1)));
+        assert_eq!(deal(Dealing::Disjoint), shares(&samples, 4, &Seed::new(1)));
 
         let twice = deal(Dealing::Duplicated { copies: 2 }).unwrap();
         assert_eq!(twice.iter().map(Vec::len).collect::<Vec<_>>(), [20; 4]);
