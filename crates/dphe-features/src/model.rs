@@ -223,8 +223,11 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
         return Ok(name.clone());
     }
     match &graph.output[..] {
-        // a network that was cut off behind its pool has nothing but a vector to give
-        [output] if matches!(rank(output), Some(2 | 4)) => Ok(output.name.clone()),
+        [output] if rank(output) == Some(4) => Ok(output.name.clone()),
+        // a network that was cut off behind its pool has nothing but a vector to give; scores of classes are none
+        [output] if rank(output) == Some(2) && !graph.node.iter().any(is_dense_layer) => {
+            Ok(output.name.clone())
+        }
         _ => Err(Error::table(
             "the network has no global average pool and no output with spatial axes to average",
             format!("name the tensor with --tensor; its outputs are: {}", outputs()),
@@ -253,6 +256,10 @@ fn is_spatial_mean(graph: &pb::GraphProto, node: &pb::NodeProto) -> bool {
         Some(tensor.int64_data.iter().copied().chain(raw).collect())
     };
     matches!(attribute.or_else(input).as_deref(), Some([2, 3] | [-2, -1]))
+}
+
+fn is_dense_layer(node: &pb::NodeProto) -> bool {
+    matches!(node.op_type.as_str(), "Gemm" | "MatMul")
 }
 
 fn rank(value: &pb::ValueInfoProto) -> Option<usize> {

@@ -256,11 +256,14 @@ fn bad_networks_say_why() {
     assert!(refused(good.clone(), 16, None).contains("--crop 8"));
     assert!(refused(good.clone(), 8, Some("pool")).contains("t1"));
     assert!(refused(onnx::network(8, &["Quantum", "GlobalAveragePool"], 4), 8, None).contains("Quantum"));
-    assert!(refused(onnx::network(8, &["Flatten"], 2), 8, None).contains("--tensor"));
     assert!(FeatureModel::load(Path::new("missing.onnx"), 8, None).is_err());
     // without a pool, spatial axes are averaged
     let path = bench.write("relu.onnx", onnx::network(8, &["Relu"], 4));
     assert_eq!(FeatureModel::load(&path, 8, None).unwrap().width(), 3);
+    // a vector is taken as it is, unless it is one of scores
+    let path = bench.write("flat.onnx", onnx::network(8, &["Flatten"], 2));
+    assert_eq!(FeatureModel::load(&path, 8, None).unwrap().width(), 3 * 8 * 8);
+    assert!(refused(onnx::network(8, &["Flatten", "Gemm"], 2), 8, None).contains("--tensor"));
     // damage is refused or harmless, never a panic
     for at in 0..good.len() {
         for bit in [0, 3, 7] {

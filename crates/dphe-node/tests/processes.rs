@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use dphe::Round;
 use dphe::message::{Close, Ending, Message as _, Publish, Signed};
+use dphe_node::learning::model_from_bytes;
+use dphe_node::model::Model;
 use dphe_node::store::{Archive as _, SqliteStore};
 use rand_core::Rng as _;
 use support::{Plan, SEED, Town, rng, write_samples};
@@ -256,12 +258,11 @@ fn logs_hold_no_secret() {
     for user in town.users() {
         // what users know of their samples
         let text = std::fs::read_to_string(town.path(&format!("{user}.csv"))).unwrap();
-        canaries.extend(text.lines().flat_map(|line| line.split(',').skip(1)).map(str::to_owned));
-        let model = std::fs::read(town.path(&format!("{user}.model"))).unwrap();
-        canaries.extend(model[16..].chunks_exact(8).flat_map(|bytes| {
-            let weight = f64::from_be_bytes(bytes.try_into().unwrap());
-            (weight != 0.0).then(|| format!("{weight:?}"))
-        }));
+        // the first line names the columns, the last column is the class
+        canaries.extend(text.lines().skip(1).flat_map(|line| line.split(',')).map(str::to_owned));
+        let model = Model::read(&town.path(&format!("{user}.model"))).unwrap();
+        let weights = model.weights.flat().iter().filter(|&&weight| weight != 0.0);
+        canaries.extend(weights.map(|weight| format!("{weight:?}")));
     }
     canaries.retain(|canary| canary.len() >= 8);
     assert!(canaries.len() > 1_000);
@@ -440,10 +441,9 @@ async fn check(town: &Town, all: &[Process]) {
     );
     // users who heard the end have the aggregator's model
     let (_, model) = store.latest_model(Round::new(town.plan.rounds + 1).unwrap()).await.unwrap().unwrap();
+    let weights = model_from_bytes(&model).unwrap();
     for user in town.users() {
-        assert!(
-            std::fs::read(town.path(&format!("{user}.model"))).unwrap() == model,
-            "{user} has another model"
-        );
+        let kept = Model::read(&town.path(&format!("{user}.model"))).unwrap();
+        assert!(kept.weights == weights, "{user} has another model");
     }
 }

@@ -1,7 +1,7 @@
 //! Three services and their users in one process, over real TLS and real disks: they come to the weights of the
 //! simulation, bit for bit.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Keys that went through a kit do what they did before; what they hold is printed nowhere.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -128,7 +128,9 @@ impl Town {
             Seed::new(SEED),
         )
         .unwrap();
-        (0..rounds).for_each(|_| drop(simulation.round(&mut Stopwatch::none()).unwrap()));
+        for _ in 0..rounds {
+            simulation.round(&mut Stopwatch::none()).unwrap();
+        }
         model_to_bytes(simulation.global())
     }
 }
