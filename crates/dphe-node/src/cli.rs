@@ -36,7 +36,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Learn to read digits together: everything a deployment has, on this machine, in half a minute
+    /// Learn to read digits together: everything a deployment has, on this machine
     Demo(demo::Demo),
     /// Train as users, aggregator and key generator would, in one process
     Simulate(Box<simulate::Simulate>),

@@ -35,7 +35,7 @@ const STRENGTH: f64 = 1e-3;
 /// The demo is a function of its seed, but for keys.
 const SEED: u64 = 0;
 
-/// Learn to read digits together: everything a deployment has, on this machine, in half a minute
+/// Learn to read digits together: everything a deployment has, on this machine
 ///
 /// Starts a key generator, an aggregator and five users as processes of their own that talk over TLS on the loopback
 /// interface. Each user has a fifth of the samples and shows nobody anything but encrypted updates.
