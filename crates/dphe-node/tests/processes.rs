@@ -193,7 +193,7 @@ fn processes_that_are_killed_lose_nothing() {
                 all[victim].start();
                 kills[role] += 1;
             }
-            next_kill = Instant::now() + Duration::from_millis(150 + below(1_000));
+            next_kill = Instant::now() + Duration::from_millis(100 + below(700));
         }
     }
     let elapsed = begin.elapsed();
@@ -213,7 +213,7 @@ fn processes_that_are_killed_lose_nothing() {
         at(99),
         at(100)
     );
-    assert!(kills.iter().sum::<u32>() as u64 >= rounds / 4, "too few kills to say anything: {kills:?}");
+    assert!(kills.iter().sum::<u32>() as u64 >= rounds / 2, "too few kills to say anything: {kills:?}");
 }
 
 fn dphe(town: &Town, args: &[&str]) -> Output {

@@ -90,3 +90,23 @@ fn every_command_of_the_readme_exists() {
     }
     assert!(checked >= 3, "the README shows how to start");
 }
+
+#[test]
+fn cargo_run_starts_the_program() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let default = metadata["workspace_default_members"].as_array().unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let programs: Vec<&str> = packages
+        .filter(|package| default.contains(&package["id"]))
+        .flat_map(|package| package["targets"].as_array().unwrap())
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| target["name"].as_str().unwrap())
+        .collect();
+    // with two, `cargo run -- demo` would ask which
+    assert_eq!(programs, ["dphe"]);
+}
