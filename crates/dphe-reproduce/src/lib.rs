@@ -1,0 +1,9 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod experiment;
+mod findings;
+
+pub use error::Error;
+pub use experiment::{Experiment, Measured, Measurement, Run};
+pub use findings::{Cell, Claim, Column, Findings, Picture, Plot, Table, Unit};
