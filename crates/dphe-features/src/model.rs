@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tract_onnx::pb::{self, tensor_shape_proto::dimension::Value, type_proto};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::transform::get_transform;
 
 use crate::Error;
 use crate::contained::contained;
@@ -71,11 +72,15 @@ impl FeatureModel {
         let Some(&outlet) = parsed.outlets_by_name.get(&output) else {
             return Err(Error::table(format!("there is no tensor {output:?}"), EXPORT));
         };
-        // one picture at a time: measured as fast as more, and features do not depend on their neighbours
+        // One picture at a time: measured as fast as more, and features do not depend on their neighbours. Channels
+        // last: a tenth faster, most of all where each channel is filtered by itself.
         let model = parsed
             .model
             .with_output_outlets(&[outlet])
             .and_then(|model| model.with_input_fact(0, f32::fact([1, 3, side, side]).into()))
+            .and_then(|model| model.into_typed())
+            .and_then(|model| model.into_decluttered())
+            .and_then(channels_last)
             .and_then(|model| model.into_optimized())
             .map_err(failed)?;
         let shape =
@@ -143,6 +148,13 @@ impl FeatureModel {
             return Ok(values);
         }
         Ok(values.chunks_exact(pixels).map(|plane| plane.iter().sum::<f32>() / pixels as f32).collect())
+    }
+}
+
+fn channels_last(model: TypedModel) -> TractResult<TypedModel> {
+    match get_transform("conv_nhwc")? {
+        Some(transform) => transform.transform_into(model)?.into_decluttered(),
+        None => Ok(model),
     }
 }
 

@@ -74,6 +74,10 @@ def prepare(_model, photos, folder):
     image.resize((224, 225), Image.NEAREST).save(folder / "odd.bmp")
     image.quantize(64).save(folder / "palette.gif")
     image.resize((3000, 1999), Image.BILINEAR).save(folder / "large.webp", lossless=True)
+    printed = folder.parent / "printed"
+    printed.mkdir()
+    for number, path in enumerate(found[::40]):
+        Image.open(path).convert("CMYK").save(printed / f"{number:03}.jpg", quality=95)
 
 
 def inputs(npz, folder):

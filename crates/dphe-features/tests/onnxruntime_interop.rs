@@ -96,11 +96,13 @@ fn prepared_pictures_and_features_are_those_of_others() {
     println!("{compared} pictures prepared alike; features differ from onnxruntime's by {error:.1e} at most");
     assert!(error < 1e-3, "{error}");
 
-    // with the JPEG decoders' own rounding
-    let out = extract(&model, &photos, folder.path(), 2);
-    let (_, cosine) = read(ask(&["features".as_ref(), &out, &photos, &model_path]).unwrap());
-    println!("photos: cosine with the other pipeline at least {cosine:.6}");
-    assert!(cosine >= 0.999, "{cosine}");
+    // with the JPEG decoders' own rounding; printed pictures have four inks, which both turn into RGB
+    for (name, pictures) in [("photos", photos), ("CMYK", folder.path().join("printed"))] {
+        let out = extract(&model, &pictures, folder.path(), 2);
+        let (_, cosine) = read(ask(&["features".as_ref(), &out, &pictures, &model_path]).unwrap());
+        println!("{name}: cosine with the other pipeline at least {cosine:.6}");
+        assert!(cosine >= 0.999, "{name}: {cosine}");
+    }
 }
 
 fn processor_seconds() -> f64 {
@@ -127,6 +129,6 @@ fn one_core_keeps_up_with_onnxruntime() {
         best = best.max(other / ours);
     }
     println!("best {best:.2}x of onnxruntime's throughput; 0.6x is wanted");
-    // far less would mean that something is broken, not that the machine is busy
-    assert!(best >= 0.3, "{best:.2}x");
+    // less means that something is broken; what lies between, that the machine is busy
+    assert!(best >= 0.5, "{best:.2}x");
 }
