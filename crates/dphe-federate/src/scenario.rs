@@ -52,6 +52,8 @@ pub struct Scenario {
     pub standardizer: Standardizer,
     /// Which samples of the data set each user has.
     pub shares: Vec<Vec<usize>>,
+    /// Which samples of the data set are held out.
+    pub held_out_samples: Vec<usize>,
 }
 
 impl Scenario {
@@ -81,6 +83,7 @@ impl Scenario {
             pooled: pick(&pooled)?,
             standardizer,
             shares,
+            held_out_samples: held_out,
         })
     }
 }

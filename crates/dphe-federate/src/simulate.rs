@@ -9,7 +9,7 @@ use dphe_learn::update::{LocalTrainer, Message, Residual, RoundInput};
 use dphe_learn::{Dataset, Real, Seed, StrengthController, Threads, Verdict, Weights};
 
 use self::steer::Steering;
-use self::watch::{Watch, accuracy, check_data};
+use self::watch::{Watch, check_data};
 use crate::average::{tells_density, trainer_of_round};
 use crate::task::name;
 use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
@@ -282,7 +282,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
 
         let relative_change = next.relative_change(&self.global)?;
         let held_out = self.held_out.as_ref();
-        let held_out = held_out.map(|data| accuracy(&next, data, self.params.threads)).transpose()?;
+        let held_out = held_out.map(|data| next.accuracy(data, self.params.threads)).transpose()?;
         let watched = self.initial.as_mut();
         let watched = watched.map(|w| w.observe(&next, relative_change, self.params.threads)).transpose()?;
         let sent: usize = contributions.iter().map(|c| c.update.nonzeros()).sum();

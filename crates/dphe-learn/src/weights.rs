@@ -6,7 +6,8 @@ pub use scores::Scores;
 pub(crate) use scores::{LANES, Panel, accumulate, multiply, panels};
 
 use crate::dataset::check_index;
-use crate::{Error, Features, Real, Threads};
+use crate::metrics::{attribute_accuracy, mean_per_class_accuracy};
+use crate::{Dataset, Error, Features, Real, Threads};
 
 /// Weights and intercepts of one linear function a class.
 ///
@@ -136,6 +137,18 @@ impl Weights {
     /// If the samples have another number of features, or a score overflows.
     pub fn scores<T: Real>(&self, features: &Features<T>, threads: Threads) -> Result<Scores<T>, Error> {
         Scores::of(self, features, threads)
+    }
+
+    /// The mean per-class accuracy on samples of classes; on samples with attributes, the share of right answers.
+    ///
+    /// # Errors
+    /// If the samples do not have the features and classes of the weights, or a score overflows.
+    pub fn accuracy<T: Real>(&self, data: &Dataset<T>, threads: Threads) -> Result<f64, Error> {
+        let scores = self.scores(data.features(), threads)?;
+        match data.labels().as_classes("accuracy") {
+            Ok(classes) => mean_per_class_accuracy(classes, &scores.best()),
+            Err(_) => attribute_accuracy(data.labels(), &scores),
+        }
     }
 
     /// Fails unless both have the same features and classes.

@@ -34,6 +34,7 @@ use crate::task_file::TaskFile;
 
 const FORMAT: u32 = 1;
 const START: &str = "initial.safetensors";
+const WATCH_TOKEN: &str = "watch.token";
 /// No roster or seed file is longer: 65,536 users of 44 bytes, and a key.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -253,6 +254,23 @@ impl Kit {
             return Err(Error::Model { reason: "the initial model has another shape than the task" });
         }
         Ok(Some(model))
+    }
+
+    /// What the page to watch the task on asks for, of the aggregator's kit. Without it there is no page.
+    ///
+    /// # Errors
+    /// If others can read it, or it is no token.
+    pub fn watch_token(&self) -> Result<Option<zeroize::Zeroizing<String>>, Error> {
+        if !self.folder.join(WATCH_TOKEN).exists() {
+            return Ok(None);
+        }
+        let bytes = read_secret(&self.folder, WATCH_TOKEN)?;
+        let text = core::str::from_utf8(&bytes).unwrap_or_default().trim();
+        if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let reason = format!("{WATCH_TOKEN} must be at least 16 letters and digits");
+            return Err(KitError::NotAKit { folder: self.folder.clone(), reason }.into());
+        }
+        Ok(Some(zeroize::Zeroizing::new(text.to_owned())))
     }
 
     /// Whether the key generator's key needs a passphrase.

@@ -3,7 +3,7 @@
 use dphe::{PublicSupport, Round, TaskParams, WeightSum};
 use dphe_federate::{Codec, Weighting, trainer_of_round};
 use dphe_learn::update::{LocalTrainer, Residual, RoundInput};
-use dphe_learn::{Dataset, Real, Seed, Weights};
+use dphe_learn::{Dataset, Real, Seed, Threads, Weights};
 
 use crate::Error;
 use crate::task_file::TaskFile;
@@ -33,6 +33,11 @@ pub trait ModelMaker: Send + 'static {
     /// # Errors
     /// If the sum makes no model; the round then ends with the model it began with.
     fn next_model(&mut self, round: Round, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error>;
+
+    /// How good a model is, from 0 to 1, if that can be told.
+    fn accuracy(&mut self, _model: &[u8]) -> Option<f64> {
+        None
+    }
 }
 
 const MAGIC: &[u8; 8] = b"DPHEMDL1";
@@ -155,6 +160,7 @@ pub struct LinearModelMaker {
     codec: Codec,
     trainer: LocalTrainer,
     server_step: f64,
+    held_out: Option<Dataset>,
 }
 
 impl LinearModelMaker {
@@ -165,7 +171,14 @@ impl LinearModelMaker {
     pub fn new(task_file: &TaskFile, task: TaskParams) -> Result<Self, Error> {
         let trainer = task_file.trainer().map_err(dphe_federate::Error::Learn)?;
         let codec = Codec::new(task, Weighting::Equal)?;
-        Ok(Self { codec, trainer, server_step: task_file.learner.server_step })
+        Ok(Self { codec, trainer, server_step: task_file.learner.server_step, held_out: None })
+    }
+
+    /// Tells how good models are on these samples, standardised as everybody's are.
+    #[must_use]
+    pub fn with_held_out_data(mut self, data: Dataset) -> Self {
+        self.held_out = Some(data);
+        self
     }
 }
 
@@ -175,6 +188,11 @@ impl ModelMaker for LinearModelMaker {
         let averaged = self.codec.decode(&global, self.trainer.message().kind(), sum)?;
         let next = averaged.sum.apply(&global, self.server_step).map_err(dphe_federate::Error::Learn)?;
         Ok(model_to_bytes(&next))
+    }
+
+    fn accuracy(&mut self, model: &[u8]) -> Option<f64> {
+        let held_out = self.held_out.as_ref()?;
+        model_from_bytes(model).ok()?.accuracy(held_out, Threads::all()).ok()
     }
 }
 

@@ -5,3 +5,4 @@ mod page;
 
 pub use chart::{Chart, Series, Unit};
 pub use page::{Page, Picture};
+pub(crate) use page::{STYLE, escaped, table};

@@ -7,10 +7,12 @@ pub mod key_generator;
 mod observe;
 mod uploads;
 pub mod user;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
 use dphe::party::Time;
 use dphe_paillier::Threads;
 use tokio::net::TcpListener;
@@ -97,10 +99,17 @@ impl<P: Send + 'static> Machine<P> {
     }
 }
 
-/// Starts the plain listener, if there is one.
-fn start_observing(options: &mut ServiceOptions, shutdown: &Shutdown) {
+/// Starts the plain listener, if there is one, with a page where a party has one.
+fn start_observing(options: &mut ServiceOptions, page: Option<Router>, shutdown: &Shutdown) {
     if let Some(listener) = options.observe.take() {
-        let router = observe::router(options.metrics.clone());
+        let mut router = observe::router(options.metrics.clone());
+        let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        match page {
+            Some(page) if loopback => router = router.merge(page),
+            // its token would cross the network for all to read
+            Some(_) => tracing::info!("no page here: it is shown on addresses of the own machine only"),
+            None => {}
+        }
         tokio::spawn(serve_plain(listener, router, options.limits, shutdown.clone()));
     }
 }

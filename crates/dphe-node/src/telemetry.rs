@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::SystemTime;
 
 use tracing::level_filters::LevelFilter;
 
@@ -86,7 +87,7 @@ pub struct Metrics {
     pub step_milliseconds: Gauge,
     /// Whether the party is up.
     pub ready: Gauge,
-    refusals: Mutex<BTreeMap<String, u64>>,
+    refusals: Mutex<BTreeMap<String, (u64, SystemTime)>>,
     rounds: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -95,13 +96,20 @@ impl Metrics {
     pub fn refused(&self, code: &str) {
         // codes come from a fixed list, so this does not grow
         if let Ok(mut refusals) = self.refusals.lock() {
-            *refusals.entry(code.to_owned()).or_default() += 1;
+            let entry = refusals.entry(code.to_owned()).or_insert((0, SystemTime::UNIX_EPOCH));
+            *entry = (entry.0 + 1, SystemTime::now());
         }
     }
 
     /// How often something was refused with this code.
     pub fn refusals(&self, code: &str) -> u64 {
-        self.refusals.lock().ok().and_then(|refusals| refusals.get(code).copied()).unwrap_or(0)
+        self.refusals.lock().ok().and_then(|refusals| refusals.get(code).map(|entry| entry.0)).unwrap_or(0)
+    }
+
+    /// What was refused: code, how often, when last.
+    pub fn incidents(&self) -> Vec<(String, u64, SystemTime)> {
+        let refusals = self.refusals.lock().map(|map| map.clone()).unwrap_or_default();
+        refusals.into_iter().map(|(code, (count, last))| (code, count, last)).collect()
     }
 
     /// A round ended so.
@@ -137,8 +145,8 @@ impl Metrics {
                 let _ = writeln!(out, "{name}{{{label}=\"{value}\"}} {count}");
             }
         };
-        let refusals = self.refusals.lock().map(|map| map.clone()).unwrap_or_default();
-        table("dphe_refusals_total", "code", "Requests refused.", refusals.into_iter().collect());
+        let refusals = self.incidents().into_iter().map(|(code, count, _)| (code, count)).collect();
+        table("dphe_refusals_total", "code", "Requests refused.", refusals);
         let rounds = self.rounds.lock().map(|map| map.clone()).unwrap_or_default();
         let rounds = rounds.into_iter().map(|(ending, count)| (ending.to_owned(), count)).collect();
         table("dphe_rounds_total", "ending", "Rounds that ended.", rounds);

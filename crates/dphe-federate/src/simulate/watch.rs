@@ -1,6 +1,5 @@
 //! What the guard looks at: the accuracy of the public weights on the public initial data.
 
-use dphe_learn::metrics::{attribute_accuracy, mean_per_class_accuracy};
 use dphe_learn::{Dataset, Guard, Real, Threads, Verdict, Weights};
 
 use crate::Error;
@@ -14,7 +13,7 @@ pub(super) struct Watch<T> {
 
 impl<T: Real> Watch<T> {
     pub(super) fn new(model: &Weights, data: Dataset<T>, threads: Threads) -> Result<Self, Error> {
-        let accuracy = accuracy(model, &data, threads)?;
+        let accuracy = model.accuracy(&data, threads)?;
         Ok(Self { data, guard: Guard::new(accuracy), best: (accuracy, model.clone()) })
     }
 
@@ -30,7 +29,7 @@ impl<T: Real> Watch<T> {
         relative_change: f64,
         threads: Threads,
     ) -> Result<(f64, Verdict), Error> {
-        let accuracy = accuracy(next, &self.data, threads)?;
+        let accuracy = next.accuracy(&self.data, threads)?;
         // the later of two equals has seen more
         if accuracy >= self.best.0 {
             self.best = (accuracy, next.clone());
@@ -50,13 +49,4 @@ pub(super) fn check_data<T: Real>(model: &Weights, data: &Dataset<T>) -> Result<
         }
     }
     Ok(())
-}
-
-/// The mean over classes, or over attributes.
-pub(super) fn accuracy<T: Real>(model: &Weights, data: &Dataset<T>, threads: Threads) -> Result<f64, Error> {
-    let scores = model.scores(data.features(), threads)?;
-    Ok(match data.labels().as_classes("accuracy") {
-        Ok(truth) => mean_per_class_accuracy(truth, &scores.best())?,
-        Err(_) => attribute_accuracy(data.labels(), &scores)?,
-    })
 }

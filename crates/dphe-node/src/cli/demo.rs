@@ -13,7 +13,6 @@ use dphe_federate::{
     PlainAverage, RoundReport, Scenario, ScenarioParams, Simulation, SimulationParams, Stopwatch, Weighting,
 };
 use dphe_learn::linear::{Penalty, Schedule, SgdParams, Stable};
-use dphe_learn::metrics::mean_per_class_accuracy;
 use dphe_learn::{Dataset, Seed, Threads, Weights};
 use dphe_node::digits;
 use dphe_node::kit::{KitPlan, Protection, make_kits};
@@ -50,6 +49,9 @@ pub(crate) struct Demo {
     /// Bits of the encryption key
     #[arg(long, default_value_t = 3072)]
     bits: u32,
+    /// Leave the page up at the end, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
     /// Folder for everything the demo writes; must be new
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
@@ -85,6 +87,7 @@ impl Demo {
             Some(profile) => vec![profile.into()],
             None => vec![Profile::Sparse, Profile::Full],
         };
+        let last = profiles.last().copied().unwrap_or(Profile::Full);
         let mut outcomes = Vec::new();
         for profile in profiles {
             outcomes.push(self.train(profile, &setting, &folder.join(profile.name()))?);
@@ -95,6 +98,9 @@ impl Demo {
         files::replace(&page, outcome.page().as_bytes())
             .map_err(|source| CliError::Output { path: page.clone(), source })?;
         outcome.print_end(&folder, &page);
+        if self.keep {
+            Parties::keep(&folder.join(last.name()), last)?;
+        }
         Ok(())
     }
 
@@ -145,7 +151,7 @@ impl Demo {
         let threads = Threads::all();
         let accuracies = models
             .iter()
-            .map(|model| accuracy(&model_from_bytes(model)?, &setting.scenario.held_out, threads))
+            .map(|model| Ok(model_from_bytes(model)?.accuracy(&setting.scenario.held_out, threads)?))
             .collect::<Result<Vec<f64>, CliError>>()?;
         let file = TaskFile::read(&task_file).map_err(dphe_node::Error::from)?;
         let average = PlainAverage::new(task.clone(), Weighting::Equal, setting.scenario.users.len())?;
@@ -221,12 +227,15 @@ impl Setting {
 
     /// What users and everybody have: one file of features a user, and the model that all start from.
     fn write(&self, folder: &Path) -> Result<(), CliError> {
-        for (user, share) in self.scenario.shares.iter().enumerate() {
+        let scenario = &self.scenario;
+        let users = scenario.shares.iter().enumerate();
+        let users = users.map(|(user, share)| (format!("user-{}.npz", user + 1), share));
+        for (name, share) in users.chain([("held-out.npz".to_owned(), &scenario.held_out_samples)]) {
             let part = self.raw.select(share)?;
             let labels = part.labels().as_classes("a file")?.iter().map(|&label| label as usize).collect();
             let table = FeatureTable::new(part.features().width(), part.features().values().to_vec())?
                 .with_labels(TableLabels::Classes(labels), digits::names())?;
-            write_npz(&folder.join(format!("user-{}.npz", user + 1)), &table)?;
+            write_npz(&folder.join(name), &table)?;
         }
         let standardizer = self.scenario.standardizer.clone();
         let about = About {
@@ -248,13 +257,13 @@ impl Setting {
         let mut best = 0.0f64;
         for data in &self.scenario.users {
             let alone = learner.fit_from(&self.initial, data, &Seed::new(SEED))?;
-            best = best.max(accuracy(&alone, &self.scenario.held_out, Threads::all())?);
+            best = best.max(alone.accuracy(&self.scenario.held_out, Threads::all())?);
         }
         Ok(best)
     }
 
     fn initial_accuracy(&self) -> Result<f64, CliError> {
-        accuracy(&self.initial, &self.scenario.held_out, Threads::all())
+        Ok(self.initial.accuracy(&self.scenario.held_out, Threads::all())?)
     }
 }
 
@@ -262,11 +271,6 @@ fn learner(stable: Stable, epochs: usize) -> Result<dphe_learn::linear::Sgd, Cli
     let params =
         SgdParams { penalty: Penalty::l2(STRENGTH)?, epochs, ..SgdParams::new(Schedule::Stable(stable)) };
     Ok(params.check()?)
-}
-
-fn accuracy(weights: &Weights, data: &Dataset, threads: Threads) -> Result<f64, CliError> {
-    let scores = weights.scores(data.features(), threads)?;
-    Ok(mean_per_class_accuracy(data.labels().as_classes("accuracy")?, &scores.best())?)
 }
 
 /// How long a round may take before the demo gives up.

@@ -1,7 +1,7 @@
 //! `dphe serve` and `dphe join`: the parties as processes.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -44,7 +44,7 @@ struct Common {
     /// Where the party keeps its state; one process a folder
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Show /healthz, /readyz and /metrics here, without TLS: for the own machine
+    /// Show /healthz, /readyz, /metrics and the aggregator's page here, without TLS: for the own machine
     #[arg(long, value_name = "ADDRESS")]
     observe: Option<SocketAddr>,
     /// Threads to compute with; all unless told
@@ -86,6 +86,9 @@ pub(crate) struct ServeAggregator {
     /// Where to listen; as the task file says unless told
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Samples with labels that nobody trains on: how good each round's model is, in the log and on the page
+    #[arg(long, value_name = "FILE")]
+    held_out: Option<PathBuf>,
 }
 
 /// Take part in a task as a user
@@ -197,11 +200,28 @@ impl ServeAggregator {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
             let (options, listener) = (self.common.options().await?, listen(&address).await?);
-            let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
+            let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
+            if let Some(file) = &self.held_out {
+                maker = maker.with_held_out_data(samples(&kit, file)?);
+            }
             let service = AggregatorService::start(&kit, store, &self.common.data, maker, options).await?;
             Ok(service.run(listener, stop).await?)
         })
     }
+}
+
+/// Samples of a file, with the task's classes, standardised as everybody does.
+fn samples(kit: &Kit, file: &Path) -> Result<Dataset, CliError> {
+    let samples = Samples::read(file, &ReadOptions::default())?;
+    let Some(start) = kit.start()? else {
+        let classes = kit.task_file().model.classes;
+        let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
+        return Ok(samples.in_classes(&numbers, file)?);
+    };
+    start.check_features(samples.data.features().width(), samples.source.as_ref(), file)?;
+    let data = samples.in_classes(&start.about.classes, file)?;
+    let features: Features<f32> = start.standardizer.apply(data.features())?;
+    Ok(data.with_features(features)?)
 }
 
 impl Join {
@@ -212,8 +232,7 @@ impl Join {
             return Err(kit.user_keys().err().map_or(CliError::Backwards, CliError::from));
         };
         let (file, task) = (kit.task_file(), kit.roster().task());
-        let start = kit.start()?;
-        let data = self.samples(start.as_ref(), file.model.classes)?;
+        let data = samples(&kit, &self.features)?;
         let seed = match self.seed {
             Some(seed) => Seed::new(seed).derive("user", u64::from(id.get()) - 1),
             None => {
@@ -232,7 +251,7 @@ impl Join {
         println!("rounds       {} heard of, {} with this user's update", summary.rounds, summary.included);
         match (&self.output, &summary.model) {
             (Some(path), Some(bytes)) => {
-                self.model(&kit, start, model_from_bytes(bytes)?, summary.rounds)?.write(path)?;
+                self.model(&kit, model_from_bytes(bytes)?, summary.rounds)?.write(path)?;
                 println!("model        {}", path.display());
             }
             (Some(_), None) => println!("model        none was published"),
@@ -241,27 +260,8 @@ impl Join {
         Ok(())
     }
 
-    /// The user's samples, with the task's classes, standardised as everybody does.
-    fn samples(&self, start: Option<&Model>, classes: u32) -> Result<Dataset, CliError> {
-        let samples = Samples::read(&self.features, &ReadOptions::default())?;
-        let Some(start) = start else {
-            let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
-            return Ok(samples.in_classes(&numbers, &self.features)?);
-        };
-        start.check_features(samples.data.features().width(), samples.source.as_ref(), &self.features)?;
-        let data = samples.in_classes(&start.about.classes, &self.features)?;
-        let features: Features<f32> = start.standardizer.apply(data.features())?;
-        Ok(data.with_features(features)?)
-    }
-
     /// The last model, with what else is known of the task.
-    fn model(
-        &self,
-        kit: &Kit,
-        start: Option<Model>,
-        weights: Weights,
-        rounds: u64,
-    ) -> Result<Model, CliError> {
+    fn model(&self, kit: &Kit, weights: Weights, rounds: u64) -> Result<Model, CliError> {
         let task = kit.roster().task();
         let training = Training {
             task: Some(task.id().to_string()),
@@ -271,7 +271,7 @@ impl Join {
             rounds,
             users: kit.task_file().task.users as usize,
         };
-        if let Some(start) = start {
+        if let Some(start) = kit.start()? {
             return Ok(Model { weights, about: About { training, ..start.about }, ..start });
         }
         let width = weights.features();

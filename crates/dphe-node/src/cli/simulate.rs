@@ -12,9 +12,8 @@ use dphe_federate::{
     SimulationParams, Stopwatch, Weighting, propose,
 };
 use dphe_learn::dataset::Dealing;
-use dphe_learn::metrics::{attribute_accuracy, mean_per_class_accuracy};
 use dphe_learn::update::{LocalTrainer, Message};
-use dphe_learn::{Dataset, Seed, Threads, Weights};
+use dphe_learn::{Seed, Threads, Weights};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::output::{Baselines, Outcome};
@@ -133,7 +132,7 @@ impl Simulate {
             self.rounds(average, &scenario, start, message, &seed)?
         };
         let model = self.model(&samples, &scenario, weights, &task, reports.len());
-        let reached = accuracy(&model.weights, &scenario.held_out, threads)?;
+        let reached = model.weights.accuracy(&scenario.held_out, threads)?;
         let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports, reached);
         outcome.print(self.format)?;
         if let Some(folder) = &self.output {
@@ -198,7 +197,7 @@ impl Simulate {
     /// What one would get without rounds: from the initial samples, from one user's, and from all in one place.
     fn baselines(&self, scenario: &Scenario, initial: &Weights, seed: &Seed) -> Result<Baselines, CliError> {
         let threads = self.threads();
-        let accuracy = |weights: &Weights| accuracy(weights, &scenario.held_out, threads);
+        let accuracy = |weights: &Weights| weights.accuracy(&scenario.held_out, threads);
         let pooled = self.learner.alone(&scenario.initial, None, &scenario.pooled, seed, threads)?;
         let mut best_user = f64::NEG_INFINITY;
         for data in &scenario.users {
@@ -275,14 +274,6 @@ impl Simulate {
 }
 
 /// The mean over classes, or over attributes.
-fn accuracy(weights: &Weights, data: &Dataset, threads: Threads) -> Result<f64, CliError> {
-    let scores = weights.scores(data.features(), threads)?;
-    Ok(match data.labels().as_classes("accuracy") {
-        Ok(truth) => mean_per_class_accuracy(truth, &scores.best())?,
-        Err(_) => attribute_accuracy(data.labels(), &scores)?,
-    })
-}
-
 /// A line that shows that something is going on.
 fn spinner(note: String) -> ProgressBar {
     let spinner = ProgressBar::new_spinner();

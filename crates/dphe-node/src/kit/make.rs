@@ -8,7 +8,7 @@ use dphe_paillier::{DecryptionKey, PassphraseCost};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{FORMAT, KitError, KitFile, Request, START, hex};
+use super::{FORMAT, KitError, KitFile, Request, START, WATCH_TOKEN, hex};
 use crate::Error;
 use crate::certificates::{Authority, Validity, certificate_name, new_key, read_request, role_name};
 use crate::key_file::{KeyFileError, write_public, write_secret};
@@ -194,6 +194,9 @@ pub fn make_kits(
             Party::Aggregator => {
                 secret("seeds.bin", &keys.aggregator_keys().to_kit_bytes())?;
                 public("initial.model", &plan.initial)?;
+                let mut token = Zeroizing::new([0; 16]);
+                rng.fill_bytes(&mut token[..]);
+                secret(WATCH_TOKEN, Zeroizing::new(hex(&token[..]) + "\n").as_bytes())?;
             }
             Party::User(user) => {
                 let keys = user_keys.get(&user).ok_or(Error::Unexpected { what: "a user without keys" })?;

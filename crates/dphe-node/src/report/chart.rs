@@ -16,7 +16,10 @@ const LINES: [(RGBColor, &str); 6] = [
     (RGBColor(8, 8, 8), "var(--line-6)"),
 ];
 
-const SIZE: (u32, u32) = (640, 320);
+/// Small enough that its letters can be read on a telephone, where it is drawn smaller still.
+const SIZE: (u32, u32) = (520, 300);
+/// Room for names.
+const NAMES: u32 = 140;
 
 /// What the numbers of an axis mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Chart<'a> {
     pub series: &'a [Series],
     /// Whether the axis begins at zero.
     pub from_zero: bool,
+    /// The round of the first value.
+    pub first: u64,
 }
 
 impl Chart<'_> {
@@ -97,15 +102,17 @@ impl Chart<'_> {
         let room = if high > low { 0.06 * (high - low) } else { (0.1 * high.abs()).max(1e-9) };
         let range = if self.from_zero { low..high + room } else { low - room..high + room };
 
+        // the left edge: values stand in the middle of their round
+        let before = self.first as f64 - 0.5;
         let text = |size: i32| ("sans-serif", size).into_font().color(&INK.0);
         // names stand at the ends of the lines, so that nobody has to look up a legend
-        let (plot, names) = area.split_horizontally(SIZE.0 - 170);
+        let (plot, names) = area.split_horizontally(SIZE.0 - NAMES);
         let mut chart = ChartBuilder::on(&plot)
             .margin(8)
             .margin_right(2)
             .x_label_area_size(40)
             .y_label_area_size(58)
-            .build_cartesian_2d(0.5..rounds as f64 + 0.5, range)?;
+            .build_cartesian_2d(before..before + rounds as f64, range)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -115,7 +122,7 @@ impl Chart<'_> {
             .label_style(text(14))
             .axis_desc_style(text(14))
             .x_desc("round")
-            .x_labels(rounds.min(15))
+            .x_labels(rounds.min(12))
             .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x}") } else { String::new() })
             .y_labels(6)
             .y_label_formatter(&|y| match self.unit {
@@ -126,17 +133,18 @@ impl Chart<'_> {
             .draw()?;
         let mut ends = Vec::new();
         for (series, (colour, _)) in self.series.iter().zip(LINES) {
-            let Some(&last) = series.values.last() else { continue };
+            let Some(&last) = series.values.iter().rfind(|value| value.is_finite()) else { continue };
             if let ([level], true) = (&series.values[..], rounds > 1) {
-                let across = [(0.5, *level), (rounds as f64 + 0.5, *level)];
+                let across = [(before, *level), (before + rounds as f64, *level)];
                 chart.draw_series(DashedLineSeries::new(across, 6, 4, colour.stroke_width(2)))?;
             } else {
-                let points = series.values.iter().enumerate().map(|(i, &value)| (i as f64 + 1.0, value));
+                let points =
+                    series.values.iter().enumerate().map(|(i, &value)| (before + 0.5 + i as f64, value));
                 let points: Vec<(f64, f64)> = points.filter(|(_, value)| value.is_finite()).collect();
                 chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
                 chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
             }
-            let (_, y) = chart.backend_coord(&(1.0, last));
+            let (_, y) = chart.backend_coord(&(before, last));
             ends.push((y, &series.name, colour));
         }
         // lines that end close to each other: their names keep their order and a line's distance
@@ -173,9 +181,14 @@ mod tests {
     #[test]
     fn a_plot_has_its_lines_and_no_colours_of_its_own() {
         let series = [Series::new("encrypted", vec![0.5, 0.7, 0.8]), Series::new("all data", vec![0.9])];
-        let svg =
-            Chart { title: "accuracy & <more>", unit: Unit::Percent, series: &series, from_zero: false }
-                .svg();
+        let svg = Chart {
+            title: "accuracy & <more>",
+            unit: Unit::Percent,
+            series: &series,
+            from_zero: false,
+            first: 1,
+        }
+        .svg();
         let svg = svg.unwrap();
         assert!(svg.starts_with("<svg role=\"img\" aria-label=\"accuracy &amp; &lt;more&gt;\""), "{svg}");
         assert!(
@@ -190,7 +203,7 @@ mod tests {
     fn nothing_to_draw_and_odd_numbers() {
         let of = |values: Vec<f64>| {
             let series = [Series::new("x", values)];
-            Chart { title: "t", unit: Unit::Bytes, series: &series, from_zero: true }.svg()
+            Chart { title: "t", unit: Unit::Bytes, series: &series, from_zero: true, first: 1 }.svg()
         };
         assert!(of(vec![]).is_none());
         assert!(of(vec![f64::NAN]).is_none());

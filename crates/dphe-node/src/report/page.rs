@@ -18,7 +18,7 @@ pub struct Picture {
     pub lines: Vec<String>,
 }
 
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --ink: #1a1d21; --soft: #5c6670; --grid: #d9dee3; --card: #f5f7f9;
   --line-1: #0b62c4; --line-2: #b3261e; --line-3: #1a7f37; --line-4: #8a4baf; --line-5: #9a6700; --line-6: #57606a; }
 @media (prefers-color-scheme: dark) { :root { --back: #14171a; --ink: #e6e9ec; --soft: #a3adb7; --grid: #343b42;
@@ -60,15 +60,7 @@ impl Page {
 
     /// A table; the first column is text, the others are numbers.
     pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
-        self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
-        head.iter().for_each(|cell| self.cell("th", cell));
-        self.body.push_str("</tr></thead><tbody>\n");
-        for row in rows {
-            self.body.push_str("<tr>");
-            row.iter().for_each(|cell| self.cell("td", cell));
-            self.body.push_str("</tr>\n");
-        }
-        self.body.push_str("</tbody></table></div>\n");
+        let _ = writeln!(self.body, "<div class=\"scroll\">{}</div>", table(head, rows));
         self
     }
 
@@ -146,10 +138,23 @@ impl Page {
         let _ = writeln!(self.body, "<{tag}>{}</{tag}>", escaped(text));
         self
     }
+}
 
-    fn cell(&mut self, tag: &str, text: &str) {
-        let _ = write!(self.body, "<{tag}>{}</{tag}>", escaped(text));
+/// A table; the first column is text, the others are numbers.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = String::from("<table><thead><tr>");
+    let cell = |out: &mut String, tag: &str, text: &str| {
+        let _ = write!(out, "<{tag}>{}</{tag}>", escaped(text));
+    };
+    head.iter().for_each(|text| cell(&mut out, "th", text));
+    out.push_str("</tr></thead><tbody>\n");
+    for row in rows {
+        out.push_str("<tr>");
+        row.iter().for_each(|text| cell(&mut out, "td", text));
+        out.push_str("</tr>\n");
     }
+    out.push_str("</tbody></table>");
+    out
 }
 
 /// A path as an address: what has a meaning there is written by its number.
@@ -169,7 +174,7 @@ fn encoded(path: &str) -> String {
 }
 
 /// Text that is text wherever it stands in a page.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

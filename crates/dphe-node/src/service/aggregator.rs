@@ -3,7 +3,7 @@
 mod front;
 mod record;
 
-pub use record::RoundRecord;
+pub use record::{RoundEnding, RoundRecord};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::courier::Courier;
 use super::uploads::Uploads;
+use super::watch::{Watch, WatchPage};
 use super::{Clock, Machine, ServiceOptions, os_rng, start_observing};
 use crate::Error;
 use crate::certificates::server_name;
@@ -45,6 +46,8 @@ pub struct Board {
     pub model: Option<(Digest, Bytes)>,
     /// How it stands.
     pub status: Status,
+    /// What is told of the rounds before.
+    pub records: Arc<Vec<RoundRecord>>,
 }
 
 /// How the aggregator stands.
@@ -77,7 +80,13 @@ pub(super) enum Command {
     /// The key generator refused.
     Refused { message: Bytes, problem: Box<Problem> },
     /// The next model was made.
-    Made { round: Round, model: Result<Vec<u8>, Error> },
+    Made { round: Round, model: Result<Made, Error> },
+}
+
+/// A new model, and how good it is, if that can be told.
+pub(super) struct Made {
+    model: Vec<u8>,
+    accuracy: Option<f64>,
 }
 
 /// The aggregator, ready to run.
@@ -87,6 +96,7 @@ pub struct AggregatorService<S, M> {
     uploads: Uploads,
     tls: Arc<rustls::ServerConfig>,
     key_generator: Client,
+    page: Option<WatchPage>,
     options: ServiceOptions,
 }
 
@@ -117,6 +127,9 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
             let initial = kit.initial_model()?;
             store.put_model(Round::FIRST, Digest::of_model(&initial), &initial).await?;
         }
+        let records = store.reports(Round::FIRST).await?;
+        // what an earlier version wrote and this one cannot read is left out of pictures, and stays where it is
+        let records = records.iter().filter_map(|(_, json)| serde_json::from_str(json).ok()).collect();
         let uploads = Uploads::new(data)
             .map_err(|source| StoreError::Folder { folder: data.join("uploads"), source })?;
         let address = task_file.parties.key_generator.clone();
@@ -140,12 +153,14 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
             waiting: BTreeMap::new(),
             board: watch::channel(Arc::new(Board::default())).0,
             recording: Recording::default(),
+            records: Arc::new(records),
             metrics: options.metrics.clone(),
         };
         actor.carry_out(actions).await?;
         actor.refresh().await?;
         let tls = kit.tls().server(roster, |_| true)?;
-        Ok(Self { actor, commands, uploads, tls, key_generator, options })
+        let page = WatchPage::new(kit, options.metrics.clone())?;
+        Ok(Self { actor, commands, uploads, tls, key_generator, page, options })
     }
 
     /// What users and watchers can see, and when it changes.
@@ -158,8 +173,10 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     /// # Errors
     /// If the disk fails.
     pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
-        let Self { mut actor, commands, uploads, tls, key_generator, mut options } = self;
-        start_observing(&mut options, &shutdown);
+        let Self { mut actor, commands, uploads, tls, key_generator, page, mut options } = self;
+        let (board, limits) = (actor.board.subscribe(), options.limits);
+        let page = page.map(|page| Watch::new(page, board, limits, shutdown.clone()).router());
+        start_observing(&mut options, page, &shutdown);
         let front = front::Front {
             roster: actor.roster.clone(),
             actor: actor.commands.clone(),
@@ -212,6 +229,7 @@ struct Actor<S, M> {
     waiting: BTreeMap<UserId, oneshot::Sender<Result<Vec<u8>, Problem>>>,
     board: watch::Sender<Arc<Board>>,
     recording: Recording,
+    records: Arc<Vec<RoundRecord>>,
     metrics: Arc<Metrics>,
 }
 
@@ -327,7 +345,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if self.machine.party()?.collected().len() > before {
             self.metrics.uploads.add(1);
             self.metrics.upload_bytes.add(bytes as i64);
-            self.recording.upload(bytes);
+            self.recording.upload(user, bytes);
         }
         if self.soft_deadline.is_none() {
             self.freeze_if_enough().await?;
@@ -369,6 +387,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if kind(message) == Ok(Freeze::KIND)
             && crate::http::round_of(message) == Some(self.machine.party()?.round())
         {
+            self.recording.problem(format!("the key generator refuses: {}", problem.detail));
             self.step("abort", AggregatorEvent::Abort).await?;
         }
         Ok(())
@@ -383,7 +402,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         let (maker, commands) = (self.maker.clone(), self.commands.clone());
         tokio::task::spawn_blocking(move || {
             let made = match maker.lock() {
-                Ok(mut maker) => maker.next_model(round, &sum, &model),
+                Ok(mut maker) => maker.next_model(round, &sum, &model).map(|model| {
+                    let accuracy = maker.accuracy(&model);
+                    Made { model, accuracy }
+                }),
                 Err(_) => Err(Error::Unexpected { what: "a learner that panicked" }),
             };
             let _ = commands.blocking_send(Command::Made { round, model: made });
@@ -391,12 +413,16 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         Ok(())
     }
 
-    async fn made(&mut self, round: Round, model: Result<Vec<u8>, Error>) -> Result<(), Error> {
-        let model = match model {
-            Ok(model) => model,
+    async fn made(&mut self, round: Round, made: Result<Made, Error>) -> Result<(), Error> {
+        let model = match made {
+            Ok(Made { model, accuracy }) => {
+                self.recording.made(accuracy);
+                model
+            }
             Err(error) => {
                 // the sum was opened and cannot be again: the round ends with what it began with
                 tracing::error!(round = round.get(), %error, "no model can be made of the sum");
+                self.recording.problem(format!("no model can be made of the sum: {error}"));
                 let Some((_, model)) = self.store.latest_model(round).await? else {
                     return Err(Error::Unexpected { what: "a round without a model" });
                 };
@@ -468,16 +494,13 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
     }
 
     async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
-        let record = std::mem::take(&mut self.recording).end(round, ending);
-        self.metrics.ended(record.ending);
-        tracing::info!(
-            round = round.get(),
-            ending = record.ending,
-            users = record.users,
-            "the round is over"
-        );
+        let record = std::mem::take(&mut self.recording).end(round, ending, self.roster.floor());
+        let (name, reason) = (record.ending.name(), record.reason.as_deref());
+        self.metrics.ended(name);
+        tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
         let json = serde_json::to_string(&record).unwrap_or_default();
         self.store.put_report(round, &json).await?;
+        Arc::make_mut(&mut self.records).push(record);
         // models of earlier rounds are in their publish messages
         self.store.forget_models(round).await?;
         (self.alarm, self.soft_deadline) = (None, None);
@@ -501,11 +524,11 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             over: party.is_idle() && party.round().get() > self.rounds,
         };
         let old = self.board.borrow().clone();
-        if old.status == status {
+        if old.status == status && old.records.len() == self.records.len() {
             return Ok(());
         }
         self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
-        let mut board = Board { status, ..(*old).clone() };
+        let mut board = Board { status, records: self.records.clone(), ..(*old).clone() };
         if (board.status.round, board.status.phase) != (old.status.round, old.status.phase) {
             tracing::info!(round = board.status.round, phase = board.status.phase, "state");
             let Some(user) = self.roster.users().next() else { return Ok(()) };

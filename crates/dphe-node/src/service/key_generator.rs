@@ -93,7 +93,7 @@ pub async fn run<S: LogStore>(
     actor.carry_out(actions, &mut Vec::new()).await?;
     actor.answer_due(&mut Vec::new()).await?;
     actor.tell()?;
-    start_observing(&mut options, &shutdown);
+    start_observing(&mut options, None, &shutdown);
 
     let (sender, receiver) = mpsc::channel(64);
     let front = Front {

@@ -105,7 +105,7 @@ pub async fn run<S: LogStore + Archive>(
         summary: UserSummary::default(),
         metrics: options.metrics.clone(),
     };
-    start_observing(&mut options, &shutdown);
+    start_observing(&mut options, None, &shutdown);
     actor.carry_out(actions).await?;
     let poller = tokio::spawn(actor.line.again().poll(actor.params()?, sender));
     options.metrics.ready.set(1);

@@ -189,9 +189,16 @@ impl Outcome {
             .map(|outcome| Series::new(outcome.profile.name(), outcome.round.clone()))
             .collect();
         let accuracy =
-            Chart { title: "Accuracy", unit: Unit::Percent, series: &series, from_zero: false }.svg();
-        let time =
-            Chart { title: "Time of a round", unit: Unit::Seconds, series: &seconds, from_zero: true }.svg();
+            Chart { title: "Accuracy", unit: Unit::Percent, series: &series, from_zero: false, first: 1 }
+                .svg();
+        let time = Chart {
+            title: "Time of a round",
+            unit: Unit::Seconds,
+            series: &seconds,
+            from_zero: true,
+            first: 1,
+        }
+        .svg();
         page.heading("Rounds")
             .plots(&[("Accuracy on digits nobody learnt from", accuracy), ("Time of a round", time)]);
         let (head, costs) = (self.accuracy_head(), self.cost_head());

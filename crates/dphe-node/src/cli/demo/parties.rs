@@ -108,9 +108,11 @@ impl Parties {
         };
         let key_generator = parties.spawn("key-generator", &["serve", "key-generator"], &[])?;
         parties.services.push(key_generator);
-        let watched = ["--observe".to_owned(), observe.to_string()];
-        let aggregator = parties.spawn("aggregator", &["serve", "aggregator"], &watched)?;
+        let aggregator = parties.spawn_aggregator()?;
         parties.services.push(aggregator);
+        if let Some(address) = parties.page()? {
+            println!("{:>8}  watch it at {address}", profile.name());
+        }
         for user in 1..=users {
             let features = folder.join(format!("user-{user}.npz")).display().to_string();
             let seed = seed.to_string();
@@ -122,6 +124,38 @@ impl Parties {
             parties.users.push(user);
         }
         Ok(parties)
+    }
+
+    /// Starts the aggregator of a task that is over, so that its page can be looked at, until a signal comes.
+    pub(super) fn keep(folder: &Path, profile: Profile) -> Result<(), CliError> {
+        let [_, _, port] = free_ports()?;
+        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stopped = stopped_by_signal()?;
+        let (folder, services, users) = (folder.into(), Vec::new(), Vec::new());
+        let parties = Self { folder, services, users, observe, rounds: 0, profile, stopped };
+        let mut aggregator = parties.spawn_aggregator()?;
+        if let Some(address) = parties.page()? {
+            println!("\nthe page of {profile} is up until you press Ctrl-C:\n  {address}");
+        }
+        while !parties.stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+            if aggregator.ended()?.is_some() {
+                return Err(aggregator.failed());
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn_aggregator(&self) -> Result<Party, CliError> {
+        let held_out = self.folder.join("held-out.npz").display().to_string();
+        let more = ["--observe".to_owned(), self.observe.to_string(), "--held-out".to_owned(), held_out];
+        self.spawn("aggregator", &["serve", "aggregator"], &more)
+    }
+
+    /// Where to watch; browsers tell nobody what stands behind the #.
+    fn page(&self) -> Result<Option<String>, CliError> {
+        let token = Kit::read(&self.folder.join("kits/aggregator"))?.watch_token()?;
+        Ok(token.map(|token| format!("http://{}/#token={}", self.observe, *token)))
     }
 
     fn spawn(&self, name: &str, command: &[&str], more: &[String]) -> Result<Party, CliError> {

@@ -207,7 +207,7 @@ impl Outcome {
             Series::new("key generator opens", step(|s| s.open)),
         ];
         let plot = |title, unit, series: &[Series], from_zero| {
-            (title, Chart { title, unit, series, from_zero }.svg())
+            (title, Chart { title, unit, series, from_zero, first: 1 }.svg())
         };
         page.heading("Rounds").plots(&[
             plot("Accuracy on held-out samples", Unit::Percent, &accuracy, false),

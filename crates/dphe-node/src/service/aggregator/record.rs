@@ -3,40 +3,82 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dphe::message::Ending;
-use dphe::{Round, WeightSum};
-use serde::Serialize;
+use dphe::{Round, UserId, WeightSum};
+use serde::{Deserialize, Serialize};
 
 /// A round that is over. After a restart in its midst some figures are missing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {
     /// The round.
     pub round: u64,
-    /// `published`, `failed` or `aborted`.
-    pub ending: &'static str,
+    /// How it ended.
+    pub ending: RoundEnding,
+    /// Why it was not published, as far as that is known.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// When it ended, in seconds since 1970.
     pub ended_at: u64,
     /// How many users are in the sum.
     pub users: Option<usize>,
+    /// Whose uploads came.
+    #[serde(default)]
+    pub participants: Vec<u32>,
     /// Bytes of their uploads.
     pub upload_bytes: usize,
     /// How long it took.
     pub seconds: Option<f64>,
     /// How long uploads were collected.
     pub collect_seconds: Option<f64>,
+    /// How long the key generator took to open the sum.
+    #[serde(default)]
+    pub open_seconds: Option<f64>,
+    /// How long the next model took.
+    #[serde(default)]
+    pub publish_seconds: Option<f64>,
     /// The fraction of zeros in the sum.
     pub sparsity: Option<f64>,
     /// The share of occupied positions that one user alone occupied.
     pub singles: Option<f64>,
+    /// Of the new model, on the aggregator's own samples, if it has any.
+    #[serde(default)]
+    pub accuracy: Option<f64>,
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoundEnding {
+    /// With a new model.
+    Published,
+    /// The sum was opened, or may have been, and no model came of it.
+    Failed,
+    /// Nothing was opened.
+    Aborted,
+}
+
+impl RoundEnding {
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     began: Option<Instant>,
     last_upload: Option<Instant>,
+    opened: Option<Instant>,
     upload_bytes: usize,
+    participants: Vec<u32>,
     users: Option<usize>,
     sparsity: Option<f64>,
     singles: Option<f64>,
+    accuracy: Option<f64>,
+    reason: Option<String>,
 }
 
 impl Recording {
@@ -44,8 +86,9 @@ impl Recording {
         Self { began: Some(Instant::now()), ..Self::default() }
     }
 
-    pub(super) fn upload(&mut self, bytes: usize) {
+    pub(super) fn upload(&mut self, user: UserId, bytes: usize) {
         self.upload_bytes += bytes;
+        self.participants.push(user.get());
         self.last_upload = Some(Instant::now());
     }
 
@@ -55,25 +98,51 @@ impl Recording {
         // with public supports everybody is everywhere
         self.singles = singles.filter(|_| sum.support().is_none());
         self.users = Some(sum.users());
+        self.opened = Some(Instant::now());
     }
 
-    pub(super) fn end(self, round: Round, ending: Ending) -> RoundRecord {
+    pub(super) fn made(&mut self, accuracy: Option<f64>) {
+        self.accuracy = accuracy;
+    }
+
+    /// Why it will not be published; the first reason is the one.
+    pub(super) fn problem(&mut self, reason: impl Into<String>) {
+        self.reason.get_or_insert_with(|| reason.into());
+    }
+
+    /// `floor` is how many users a sum must have.
+    pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize) -> RoundRecord {
+        let ending = match ending {
+            Ending::Published => RoundEnding::Published,
+            Ending::Failed => RoundEnding::Failed,
+            Ending::Aborted => RoundEnding::Aborted,
+        };
+        let came = self.participants.len();
+        // after a restart it is not known who came before
+        if ending == RoundEnding::Aborted && came < floor && self.began.is_some() {
+            self.problem(format!("{came} of at least {floor} users came before the deadline"));
+        }
+        self.participants.sort_unstable();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
-        let collecting = self.began.zip(self.last_upload);
+        let between = |from: Option<Instant>, to: Option<Instant>| {
+            from.zip(to).map(|(from, to)| to.saturating_duration_since(from).as_secs_f64())
+        };
+        let end = Some(Instant::now());
         RoundRecord {
             round: round.get(),
-            ending: match ending {
-                Ending::Published => "published",
-                Ending::Failed => "failed",
-                Ending::Aborted => "aborted",
-            },
+            ending,
+            reason: self.reason,
             ended_at: now,
             users: self.users,
+            participants: self.participants,
             upload_bytes: self.upload_bytes,
-            seconds: self.began.map(|began| began.elapsed().as_secs_f64()),
-            collect_seconds: collecting.map(|(began, last)| last.duration_since(began).as_secs_f64()),
+            seconds: between(self.began, end),
+            collect_seconds: between(self.began, self.last_upload),
+            open_seconds: between(self.last_upload, self.opened),
+            publish_seconds: between(self.opened, end),
             sparsity: self.sparsity,
             singles: self.singles,
+            accuracy: self.accuracy,
         }
     }
 }
