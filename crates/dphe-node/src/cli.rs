@@ -13,13 +13,14 @@ mod learner;
 mod measure;
 mod plan;
 mod predict;
+mod reproduce;
 mod round_cost;
 mod serve;
 mod simulate;
 mod table;
 mod task;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use dphe_paillier::{BACKEND_VARIABLE, Backend, KeyBits, hazmat};
 
 use crate::key_file::KeyFileError;
@@ -48,6 +49,8 @@ enum Command {
     Predict(predict::Predict),
     /// Write a model in a format that other programs read
     Export(export::Export),
+    /// Repeat the paper's experiments, and those about it
+    Reproduce(reproduce::Reproduce),
     /// Make and look at Paillier keys
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -74,6 +77,11 @@ enum Command {
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Write what a shell needs to complete this program's commands and options
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Cli {
@@ -86,6 +94,7 @@ impl Cli {
             Command::Evaluate(command) => command.run(),
             Command::Predict(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Reproduce(command) => command.run(),
             Command::Key(command) => command.run(),
             Command::Extract(command) => command.run(),
             Command::Data(command) => command.run(),
@@ -97,6 +106,10 @@ impl Cli {
             Command::Doctor(command) => command.run(),
             Command::Status(command) => command.run(),
             Command::Verify(command) => command.run(),
+            Command::Completions { shell } => {
+                clap_complete::generate(shell, &mut Self::command(), "dphe", &mut std::io::stdout());
+                Ok(())
+            }
         }
     }
 }
@@ -126,6 +139,8 @@ pub(crate) enum CliError {
     Data { what: String, hint: String },
     #[error("{0}")]
     Federate(#[from] dphe_federate::Error),
+    #[error("{0}")]
+    Reproduce(#[from] dphe_reproduce::Error),
     #[error("{0}")]
     Samples(#[from] SamplesError),
     #[error("{0}")]
@@ -165,6 +180,15 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
+    /// What a script can tell apart (docs/operations.md): 1, something failed; 3, a check found something wrong. Wrong
+    /// usage is 2, from the parser.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotWell { .. } => 3,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::KeyFile(error) => error.hint(),

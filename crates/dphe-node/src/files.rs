@@ -6,14 +6,23 @@ use std::path::Path;
 
 /// Puts a file in the place of another, or where there was none; what is read at any moment is one of the two.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // as any new file: whom else it is for, the umask says
+    write(path, bytes, 0o666)
+}
+
+/// The same, for its owner alone.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write(path, bytes, 0o600)
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
-    // as any new file: whom else it is for, the umask says; secrets are written elsewhere
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
     let mut file = builder.prefix(".dphe-").tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;

@@ -1,12 +1,14 @@
 //! What the parties' programs learn: a user turns a model into an update, the aggregator a sum into the next model.
 
+use std::path::{Path, PathBuf};
+
 use dphe::{PublicSupport, Round, TaskParams, WeightSum};
 use dphe_federate::{Codec, Weighting, trainer_of_round};
 use dphe_learn::update::{LocalTrainer, Residual, RoundInput};
 use dphe_learn::{Dataset, Real, Seed, Threads, Weights};
 
-use crate::Error;
 use crate::task_file::TaskFile;
+use crate::{Error, files};
 
 /// A user's learner. It is called in a thread of its own and may take its time.
 pub trait Trainer: Send + 'static {
@@ -100,6 +102,7 @@ pub struct LinearTrainer<T = f32> {
     residual: Residual,
     /// What the residual becomes if the round counts.
     pending: Option<(Round, Residual)>,
+    memory: Option<PathBuf>,
 }
 
 impl<T: Real> LinearTrainer<T> {
@@ -120,7 +123,30 @@ impl<T: Real> LinearTrainer<T> {
             }
         }
         let codec = Codec::new(task.clone(), Weighting::Equal)?;
-        Ok(Self { task, codec, trainer, data, seed, residual: Residual::new(), pending: None })
+        Ok(Self { task, codec, trainer, data, seed, residual: Residual::new(), pending: None, memory: None })
+    }
+
+    /// Keeps what messages leave out in this file too, so that it outlives the process. What cannot be read is given up:
+    /// it is learnt again, in time.
+    #[must_use]
+    pub fn with_memory(mut self, path: PathBuf) -> Self {
+        if path.exists() {
+            match read_memory(&path) {
+                Some((residual, pending)) => (self.residual, self.pending) = (residual, pending),
+                None => {
+                    tracing::warn!(file = %path.display(), "what was left to send cannot be read: begun anew")
+                }
+            }
+        }
+        self.memory = Some(path);
+        self
+    }
+
+    fn remember(&self) {
+        let Some(path) = &self.memory else { return };
+        if let Err(error) = write_memory(path, &self.residual, self.pending.as_ref()) {
+            tracing::warn!(file = %path.display(), %error, "what is left to send cannot be kept");
+        }
     }
 }
 
@@ -141,6 +167,7 @@ impl<T: Real> Trainer for LinearTrainer<T> {
         let update =
             trainer.update(input, &self.data, &mut residual, &seed).map_err(dphe_federate::Error::Learn)?;
         self.pending = Some((round, residual));
+        self.remember();
         Ok(self.codec.encode(&global, update, self.data.len())?)
     }
 
@@ -152,7 +179,40 @@ impl<T: Real> Trainer for LinearTrainer<T> {
         {
             self.residual = residual;
         }
+        self.remember();
     }
+}
+
+const MEMORY: &[u8; 8] = b"DPHERES1";
+
+/// Magic, then what is settled, the round that is not (0 without one), and what will be if that counts.
+fn write_memory(path: &Path, settled: &Residual, pending: Option<&(Round, Residual)>) -> std::io::Result<()> {
+    let mut bytes = zeroize::Zeroizing::new(MEMORY.to_vec());
+    let none = Residual::new();
+    let (round, open) = pending.map_or((0, &none), |(round, residual)| (round.get(), residual));
+    bytes.extend(round.to_be_bytes());
+    for residual in [settled, open] {
+        bytes.extend((residual.values().len() as u64).to_be_bytes());
+        residual.values().iter().for_each(|value| bytes.extend(value.to_be_bytes()));
+    }
+    files::replace_private(path, &bytes)
+}
+
+/// No residual is longer.
+const MAX_MEMORY: u64 = 1 << 30;
+
+#[allow(clippy::type_complexity, reason = "what the trainer keeps")]
+fn read_memory(path: &Path) -> Option<(Residual, Option<(Round, Residual)>)> {
+    let bytes = zeroize::Zeroizing::new(files::read_at_most(path, MAX_MEMORY).ok()?);
+    let mut words = bytes.strip_prefix(MEMORY)?.as_chunks::<8>().0.iter().copied();
+    let round = u64::from_be_bytes(words.next()?);
+    let mut residual = || {
+        let count = usize::try_from(u64::from_be_bytes(words.next()?)).ok()?;
+        let values: Vec<f64> = words.by_ref().take(count).map(f64::from_be_bytes).collect();
+        (values.len() == count).then(|| Residual::from_values(values).ok())?
+    };
+    let (settled, open) = (residual()?, residual()?);
+    Some((settled, Round::new(round).map(|round| (round, open))))
 }
 
 /// The aggregator's part of linear models.
@@ -199,6 +259,35 @@ impl ModelMaker for LinearModelMaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_to_send_outlives_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("residual.bin");
+        let of = |values: &[f64]| Residual::from_values(values.to_vec()).unwrap();
+        let (settled, open) = (of(&[0.5, -1e-9]), of(&[0.25, 3.0]));
+        let round = Round::new(7).unwrap();
+        write_memory(&path, &settled, Some(&(round, open.clone()))).unwrap();
+        let (first, pending) = read_memory(&path).unwrap();
+        assert_eq!((first.values(), pending.unwrap().1.values()), (settled.values(), open.values()));
+        write_memory(&path, &settled, None).unwrap();
+        assert!(read_memory(&path).unwrap().1.is_none());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        // cut anywhere, or with a number that is none, it is not taken
+        let bytes = std::fs::read(&path).unwrap();
+        for length in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            assert!(read_memory(&path).is_none(), "{length}");
+        }
+        let mut infinite = bytes.clone();
+        infinite[24..32].copy_from_slice(&f64::INFINITY.to_be_bytes());
+        std::fs::write(&path, &infinite).unwrap();
+        assert!(read_memory(&path).is_none());
+    }
 
     #[test]
     fn models_are_canonical_and_bounded() {

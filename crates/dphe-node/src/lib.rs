@@ -17,6 +17,7 @@ pub mod service;
 pub mod store;
 pub mod task_file;
 pub mod telemetry;
+pub mod tensorboard;
 pub mod verify;
 
 pub use error::Error;

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             if let Some(hint) = error.hint() {
                 eprintln!("try: {hint}");
             }
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -3,6 +3,6 @@
 mod chart;
 mod page;
 
-pub use chart::{Chart, Series, Unit};
-pub use page::{Page, Picture};
+pub use chart::{Chart, PointPlot, Series, Unit};
+pub use page::{Page, Picture, Tile};
 pub(crate) use page::{STYLE, escaped, table};

@@ -20,9 +20,9 @@ use tokio::net::TcpListener;
 use crate::Error;
 use crate::http::server::{Limits, Shutdown, serve_plain};
 use crate::telemetry::Metrics;
+use crate::tensorboard::EventFile;
 
 /// How a party runs.
-#[derive(Debug)]
 pub struct ServiceOptions {
     /// Threads that a step may use.
     pub threads: Threads,
@@ -32,6 +32,8 @@ pub struct ServiceOptions {
     pub observe: Option<TcpListener>,
     /// The figures.
     pub metrics: Arc<Metrics>,
+    /// Where the aggregator writes figures of rounds for TensorBoard.
+    pub events: Option<EventFile>,
 }
 
 impl Default for ServiceOptions {
@@ -41,6 +43,7 @@ impl Default for ServiceOptions {
             limits: Limits::default(),
             observe: None,
             metrics: Arc::new(Metrics::default()),
+            events: None,
         }
     }
 }

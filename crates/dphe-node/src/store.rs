@@ -27,6 +27,14 @@ pub enum StoreError {
         /// Why.
         source: std::io::Error,
     },
+    /// Others can read it, or it is another's.
+    #[error("{} is open to others (mode {mode:o}), or another user's: it holds secrets", path.display())]
+    NotPrivate {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// The database says no.
     #[error("the data could not be stored or read: {0}")]
     Database(#[from] sqlx::Error),
@@ -42,6 +50,10 @@ impl StoreError {
             Self::Folder { folder, .. } => {
                 format!("see that {} is a folder this user may write", folder.display())
             }
+            Self::NotPrivate { path, .. } => format!(
+                "chmod -R go= {0}, or a new folder with --data; if others could write to it, its content may be theirs",
+                path.display()
+            ),
             Self::Database(_) => "see that the disk is not full or read-only; then start again".into(),
         })
     }

@@ -305,6 +305,7 @@ impl TaskFile {
         require(time.max.0 > 0, "collect: time.max is 0, and nobody could upload anything")?;
         require(self.task.rounds > 0, "task: there are no rounds")?;
         require(self.task.valid_days > 0, "task: certificates would never be valid")?;
+        require(self.task.valid_days <= 36_500, "task: certificates would be valid for more than a century")?;
         require(self.task.users <= dphe::TaskParams::MOST_USERS, "task: more than 65,536 users")?;
         require(self.model.classes > 0 && self.model.features > 0, "model: it has no weights")?;
         for (name, address) in

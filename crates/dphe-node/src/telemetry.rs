@@ -94,8 +94,11 @@ pub struct Metrics {
 impl Metrics {
     /// Something was refused with this code.
     pub fn refused(&self, code: &str) {
-        // codes come from a fixed list, so this does not grow
+        // ours come from a fixed list; a stranger's are counted together, so this does not grow
+        let known = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        let code = if known { code } else { "other" };
         if let Ok(mut refusals) = self.refusals.lock() {
+            let code = if refusals.len() < 200 || refusals.contains_key(code) { code } else { "other" };
             let entry = refusals.entry(code.to_owned()).or_insert((0, SystemTime::UNIX_EPOCH));
             *entry = (entry.0 + 1, SystemTime::now());
         }

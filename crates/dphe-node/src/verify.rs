@@ -135,6 +135,15 @@ impl Check<'_> {
         };
         if ending == "published" {
             self.require(publish.is_some(), "it was published, and the publish message is missing");
+            // what is not there cannot be checked, and that is said
+            for (kept, finding) in [
+                (ticket.is_some(), "it was published, and the ticket was not kept"),
+                (freeze.is_some(), "it was published, and the freeze was not kept"),
+                (ack.is_some(), "it was published, and the key generator's word on the freeze was not kept"),
+                (result.is_some(), "it was published, and the key generator's result was not kept"),
+            ] {
+                self.require(kept, finding);
+            }
         }
         let Some(publish) = publish else { return (ending, 0) };
         let message = publish.message();

@@ -18,6 +18,7 @@ use dphe_node::service::{ServiceOptions, key_generator, user};
 use dphe_node::store::SqliteStore;
 use serde_json::Value;
 use support::{Plan, SEED, Town, samples};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 /// What the task is watched with, if it is there.
@@ -151,6 +152,88 @@ async fn rounds_are_watched_in_a_browser() {
     for name in ["login", "light", "dark", "phone"] {
         let picture = folder.join(format!("{name}.png"));
         assert!(picture.metadata().unwrap().len() > 10_000, "{}", picture.display());
+    }
+    switch.stop();
+}
+
+/// What the page's address answers, head and body; an answer that never ends is cut after a while.
+async fn ask(page: &str, request: &str) -> String {
+    let address = page.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(2), stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(path: &str, cookie: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n")
+}
+
+fn post(form: &str) -> String {
+    let length = form.len();
+    let head = "POST /login HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded";
+    format!("{head}\r\ncontent-length: {length}\r\n\r\n{form}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_token_sees_nothing() {
+    let running = start(Plan { time: ("1s", "60s"), ..Plan::default() }).await;
+    let (page, kit) = (&running.page, running.town.kit("aggregator"));
+    let (token, task) = (kit.watch_token().unwrap().unwrap(), kit.roster().task().id().to_string());
+    for cookie in
+        ["", "dphe-watch-01010101=", "dphe-watch-01010101=0000", &format!("dphe-watch-01010101={}", *token)]
+    {
+        let answer = ask(page, &get("/", cookie)).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<form id=\"login\""), "{answer}");
+        assert!(!answer.contains(&task) && !answer.contains("user 1"), "{answer}");
+        let answer = ask(page, &get("/events", cookie)).await;
+        assert!(answer.starts_with("HTTP/1.1 403") && !answer.contains("text/event-stream"), "{answer}");
+    }
+    for form in ["", "token=", "token=wrong", "x=1&y", "token=%00%ff"] {
+        let answer = ask(page, &post(form)).await;
+        assert!(answer.starts_with("HTTP/1.1 401") && !answer.contains("set-cookie"), "{answer}");
+    }
+    assert!(ask(page, &post(&"x".repeat(5000))).await.starts_with("HTTP/1.1 413"));
+
+    let answer = ask(page, &post(&format!("token={}", *token))).await;
+    assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("\r\nlocation: /\r\n"), "{answer}");
+    let cookie = answer.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
+    let answer = ask(page, &get("/", cookie)).await;
+    assert!(answer.contains(&task) && answer.contains("user 1") && !answer.contains(&*token), "{answer}");
+    for header in [
+        "content-security-policy: default-src 'none'",
+        "x-content-type-options: nosniff",
+        "cache-control: no-store",
+    ] {
+        assert!(answer.contains(header), "{answer}");
+    }
+    let news = ask(page, &get("/events", cookie)).await;
+    assert!(news.contains("text/event-stream") && news.contains("data: {"), "{news}");
+    // figures need no token, and tell nothing of users
+    assert!(ask(page, &get("/metrics", "")).await.contains("dphe_round "));
+    running.switch.stop();
+}
+
+#[tokio::test]
+async fn tokens_do_not_cross_the_network() {
+    let bind = |address: &'static str| TcpListener::bind(address);
+    let (a, g, observe) = (
+        bind("127.0.0.1:0").await.unwrap(),
+        bind("127.0.0.1:0").await.unwrap(),
+        bind("0.0.0.0:0").await.unwrap(),
+    );
+    let town = Town::new(Plan::default(), a.local_addr().unwrap(), g.local_addr().unwrap());
+    let page = format!("http://127.0.0.1:{}/", observe.local_addr().unwrap().port());
+    let (kit, data, (switch, stop)) = (town.kit("aggregator"), town.data("aggregator"), shutdown());
+    let store = SqliteStore::open(&data).await.unwrap();
+    let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let options = ServiceOptions { observe: Some(observe), ..ServiceOptions::default() };
+    let service = AggregatorService::start(&kit, store, &data, maker, options).await.unwrap();
+    tokio::spawn(service.run(a, stop));
+    assert!(ask(&page, &get("/healthz", "")).await.starts_with("HTTP/1.1 200"));
+    for path in ["/", "/login", "/events", "/watch.js"] {
+        assert!(ask(&page, &get(path, "")).await.starts_with("HTTP/1.1 404"), "{path}");
     }
     switch.stop();
 }

@@ -15,6 +15,23 @@ impl Residual {
         Self::default()
     }
 
+    /// What somebody kept, to go on with.
+    ///
+    /// # Errors
+    /// If a value is not finite.
+    pub fn from_values(values: Vec<f64>) -> Result<Self, Error> {
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(index) => Err(Error::NotFinite { what: "number of the residual", index }),
+            None => Ok(Self { values }),
+        }
+    }
+
+    /// What waits to be sent, in the flat order of weights; empty if nothing was left out yet. It is as private as the
+    /// samples it was learnt from.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
     /// Forgets everything: for a model that starts anew.
     pub fn reset(&mut self) {
         self.values.clear();

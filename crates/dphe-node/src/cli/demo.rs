@@ -37,7 +37,7 @@ const SEED: u64 = 0;
 /// Learn to read digits together: everything a deployment has, on this machine
 ///
 /// Starts a key generator, an aggregator and five users as processes of their own that talk over TLS on the loopback
-/// interface. Each user has a fifth of the samples and shows nobody anything but encrypted updates.
+/// interface. Each user has a fifth of the samples and sends encrypted updates of the model, nothing else of them.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
     /// One profile only; without it, `sparse` and `full`, side by side

@@ -1,11 +1,11 @@
 //! `dphe serve` and `dphe join`: the parties as processes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
-use dphe::Party;
+use dphe::{Party, Profile};
 use dphe_features::ReadOptions;
 use dphe_learn::{Dataset, Features, Seed, Standardizer, Weights};
 use dphe_node::Error;
@@ -18,6 +18,7 @@ use dphe_node::service::aggregator::AggregatorService;
 use dphe_node::service::{ServiceOptions, key_generator, user};
 use dphe_node::store::SqliteStore;
 use dphe_node::telemetry::{LogOptions, Metrics, start_logging};
+use dphe_node::tensorboard::EventFile;
 use dphe_paillier::Threads;
 use rand_core::Rng as _;
 use tokio::net::TcpListener;
@@ -89,6 +90,9 @@ pub(crate) struct ServeAggregator {
     /// Samples with labels that nobody trains on: how good each round's model is, in the log and on the page
     #[arg(long, value_name = "FILE")]
     held_out: Option<PathBuf>,
+    /// Write figures of rounds into this folder, as TensorBoard reads them
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
 }
 
 /// Take part in a task as a user
@@ -111,11 +115,35 @@ impl Common {
     fn start(&self) -> Result<(Kit, tokio::runtime::Runtime), CliError> {
         start_logging(LogOptions::new(self.quiet, self.verbose, matches!(self.log_format, LogFormat::Json)));
         let kit = Kit::read(&self.kit)?;
+        self.check_paper(&kit)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|source| CliError::Runtime { source })?;
         Ok((kit, runtime))
+    }
+
+    /// The paper's parameters are for reproduction: short keys, permutations that are kept.
+    fn check_paper(&self, kit: &Kit) -> Result<(), CliError> {
+        if kit.roster().task().profile() != Profile::Paper {
+            return Ok(());
+        }
+        tracing::warn!("the task has the paper's parameters, which protect nobody: for reproduction only");
+        let parties = &kit.task_file().parties;
+        for address in [&parties.aggregator, &parties.key_generator] {
+            let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+            let host = host.trim_matches(['[', ']']);
+            let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+            if !local {
+                return Err(CliError::Data {
+                    what: format!(
+                        "a task with the paper's parameters does not leave this machine, and {address} is not on it"
+                    ),
+                    hint: "profile = \"sparse\" in the task file, or addresses on localhost".into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     async fn options(&self) -> Result<ServiceOptions, Error> {
@@ -199,7 +227,11 @@ impl ServeAggregator {
         runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
-            let (options, listener) = (self.common.options().await?, listen(&address).await?);
+            let (mut options, listener) = (self.common.options().await?, listen(&address).await?);
+            if let Some(folder) = &self.tensorboard {
+                let output = |source| CliError::Output { path: folder.clone(), source };
+                options.events = Some(EventFile::create(folder).map_err(output)?);
+            }
             let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
             if let Some(file) = &self.held_out {
                 maker = maker.with_held_out_data(samples(&kit, file)?);
@@ -245,6 +277,8 @@ impl Join {
         let summary = runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            // nobody else has the folder now
+            let trainer = trainer.with_memory(self.common.data.join("residual.bin"));
             let options = self.common.options().await?;
             Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
         })?;

@@ -3,14 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dphe::TaskId;
+use dphe::{Profile, TaskId};
+use dphe_features::ReadOptions;
+use dphe_learn::linear::{Penalty, Schedule, SgdParams, Stable};
+use dphe_learn::{Features, Seed, Standardizer};
 use dphe_node::certificates::party_of;
 use dphe_node::kit::{KitPlan, Protection, Request, make_kits, make_request};
+use dphe_node::model::{About, Model, Training, VERSION};
+use dphe_node::samples::Samples;
 use dphe_node::task_file::{TaskFile, template};
 use dphe_paillier::Threads;
 use rand_core::Rng as _;
 
 use super::key::{ask_passphrase, generate};
+use super::learner::ProfileName;
 use super::{CliError, os_rng};
 use crate::key_file;
 
@@ -20,17 +26,120 @@ pub(crate) struct Init {
     /// Where to write it; nothing is overwritten
     #[arg(default_value = "task.toml")]
     file: PathBuf,
+    /// A few samples with labels that everybody may see: they name the classes, fix how features are standardised, and
+    /// make the first weights, in initial.safetensors beside the task file
+    #[arg(long, value_name = "FEATURES")]
+    public: Option<PathBuf>,
+    /// What the task is called
+    #[arg(long)]
+    name: Option<String>,
+    /// How many users are enrolled
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=65_536))]
+    users: u32,
+    /// How many rounds there are
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// What a round hides, and how
+    #[arg(long, value_enum, default_value_t = ProfileName::Full)]
+    profile: ProfileName,
+    /// Host and port of the aggregator, as the others reach it
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:7100")]
+    aggregator: String,
+    /// Host and port of the key generator, as the aggregator reaches it
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:7200")]
+    key_generator: String,
 }
+
+/// Epochs that the first weights are learnt for, on few samples.
+const EPOCHS: usize = 20;
+const START: &str = "initial.safetensors";
 
 impl Init {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let mut id = [0; 16];
         os_rng()?.fill_bytes(&mut id);
-        key_file::write_public(&self.file, template(TaskId::from_bytes(id)).as_bytes())?;
+        let mut values = vec![
+            ("users", self.users.to_string()),
+            ("rounds", self.rounds.to_string()),
+            ("aggregator", quoted(&self.aggregator)),
+            ("key_generator", quoted(&self.key_generator)),
+            ("profile", quoted(Profile::from(self.profile).name())),
+            ("count", format!("{{ min = {}, max = {} }}", 3.max(self.users / 2 + 1), self.users)),
+        ];
+        values.extend(self.name.as_deref().map(|name| ("name", quoted(name))));
+        if Profile::from(self.profile) != Profile::Full {
+            values.push(("message", quoted("d-block")));
+        }
+        let start = self.public.as_deref().map(first_model).transpose()?;
+        if let Some((model, squared_radius)) = &start {
+            values.push(("classes", model.weights.classes().to_string()));
+            values.push(("features", model.weights.features().to_string()));
+            values.push(("squared_radius", format!("{squared_radius:?}")));
+            values.push(("initial", quoted(START)));
+        }
+        let text = filled(&template(TaskId::from_bytes(id)), &values);
+        let model = self.file.parent().unwrap_or(Path::new("")).join(START);
+        if start.is_some() && model.exists() {
+            return Err(key_file::KeyFileError::Exists { path: model }.into());
+        }
+        key_file::write_public(&self.file, text.as_bytes())?;
+        // what was written must be a task
+        TaskFile::read(&self.file).map_err(dphe_node::Error::from)?;
         println!("task file    {}", self.file.display());
+        if let Some((start, _)) = start {
+            start.write(&model)?;
+            println!("first model  {}: {}", model.display(), start.about.classes.join(", "));
+        }
         println!("next         agree on it with everybody, then: dphe keygen {}", self.file.display());
         Ok(())
     }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// The template with other values, comments kept.
+fn filled(template: &str, values: &[(&str, String)]) -> String {
+    let mut out = String::new();
+    for line in template.lines() {
+        let name = line.trim_start_matches("# ").split(" = ").next().unwrap_or_default();
+        match values.iter().find(|(known, _)| *known == name) {
+            Some((name, value)) => {
+                let comment = line.rsplit_once(" # ").map(|(_, comment)| format!("   # {comment}"));
+                out.push_str(&format!("{name} = {value}{}", comment.unwrap_or_default()));
+            }
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// What rounds start from, learnt from samples that everybody may see; and `1 + mean |x|^2` of them.
+fn first_model(path: &Path) -> Result<(Model, f64), CliError> {
+    let samples = Samples::read(path, &ReadOptions::default())?;
+    let standardizer = Standardizer::fit(samples.data.features());
+    let features: Features<f32> = standardizer.apply(samples.data.features())?;
+    let data = samples.data.with_features(features)?;
+    let stable = Stable::for_features(data.features());
+    let params = SgdParams {
+        penalty: Penalty::DEFAULT,
+        epochs: EPOCHS,
+        threads: dphe_learn::Threads::all(),
+        ..SgdParams::new(Schedule::Stable(stable))
+    };
+    let weights = params.check()?.fit(&data, &Seed::new(0))?;
+    let about = About {
+        version: VERSION,
+        classes: samples.classes.clone(),
+        labels: samples.kind,
+        clip: standardizer.clip(),
+        feature_model: samples.source.as_ref().map(|source| source.model_digest.clone()),
+        preprocessing: samples.source.as_ref().map(|source| source.preprocessing.clone()),
+        training: Training::default(),
+    };
+    Ok((Model { weights, standardizer, about }, stable.squared_radius))
 }
 
 /// Make the keys of a task, and a start-up kit for each party

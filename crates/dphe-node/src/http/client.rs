@@ -78,6 +78,11 @@ impl Client {
         Self { address, name, tls, most, connection: None }
     }
 
+    /// No answer is longer.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+
     /// Another connection to the same.
     #[must_use]
     pub fn again(&self) -> Self {

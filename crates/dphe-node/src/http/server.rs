@@ -1,7 +1,9 @@
 //! Connections: TLS first, then HTTP, with a bound on how many there are, how long they may dawdle, and how they end.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +19,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::problem::{HttpCode, Problem};
@@ -28,11 +31,14 @@ use crate::telemetry::Metrics;
 pub struct Limits {
     /// Connections at once, those in their handshake included.
     pub connections: usize,
+    /// Connections of one party at once.
+    pub connections_of_one: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
     /// How long the head of a request may take, and a connection may be idle.
     pub head: Duration,
-    /// How long the body of one request may take.
+    /// How long the body of one request may take, beside what its length takes at [`SLOWEST`]; and how long a client may
+    /// leave unread what it asked for.
     pub body: Duration,
     /// How long requests may go on after the service is told to stop.
     pub linger: Duration,
@@ -42,10 +48,64 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_of_one: 16,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
             body: Duration::from_secs(30),
             linger: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Bytes a second: slower lines are not waited for.
+pub const SLOWEST: u64 = 64 << 10;
+
+/// How long `length` bytes may take, beside a first patience.
+pub fn patience_for(length: u64, first: Duration) -> Duration {
+    first + Duration::from_secs(length / SLOWEST)
+}
+
+/// So many at once for each party.
+#[derive(Clone, Debug)]
+pub struct Places {
+    most: usize,
+    taken: Arc<Mutex<HashMap<Party, usize>>>,
+}
+
+/// One of a party's places, given back when this goes.
+#[derive(Debug)]
+pub struct PlaceOfParty {
+    places: Places,
+    party: Party,
+}
+
+impl Places {
+    /// So many for each.
+    pub fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    /// A place, unless the party has all of its own.
+    pub fn take(&self, party: Party) -> Option<PlaceOfParty> {
+        let mut taken = self.taken.lock().ok()?;
+        let count = taken.entry(party).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(PlaceOfParty { places: self.clone(), party })
+    }
+}
+
+impl Drop for PlaceOfParty {
+    fn drop(&mut self) {
+        if let Ok(mut taken) = self.places.taken.lock()
+            && let Some(count) = taken.get_mut(&self.party)
+        {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.party);
+            }
         }
     }
 }
@@ -98,6 +158,7 @@ pub async fn serve_tls(
 ) {
     let acceptor = TlsAcceptor::from(tls);
     let room = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections_of_one);
     loop {
         let permit = tokio::select! {
             () = shutdown.wait() => break,
@@ -114,10 +175,10 @@ pub async fn serve_tls(
             continue;
         };
         let (acceptor, router, metrics) = (acceptor.clone(), router.clone(), metrics.clone());
-        let shutdown = shutdown.clone();
+        let (shutdown, places) = (shutdown.clone(), places.clone());
         tokio::spawn(async move {
             metrics.connections.add(1);
-            connection(stream, address, acceptor, router, limits, &metrics, shutdown).await;
+            connection(stream, address, acceptor, router, limits, &metrics, places, shutdown).await;
             metrics.connections.sub(1);
             drop(permit);
         });
@@ -128,6 +189,7 @@ pub async fn serve_tls(
     let _ = timeout(limits.linger, room.acquire_many(all)).await;
 }
 
+#[allow(clippy::too_many_arguments, reason = "what a connection needs")]
 async fn connection(
     stream: TcpStream,
     address: SocketAddr,
@@ -135,9 +197,11 @@ async fn connection(
     router: Router,
     limits: Limits,
     metrics: &Metrics,
+    places: Places,
     shutdown: Shutdown,
 ) {
     let _ = stream.set_nodelay(true);
+    let stream = unread(stream, limits);
     let stream = match timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -153,13 +217,34 @@ async fn connection(
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let Some(party) = certificate.and_then(party_in) else { return };
+    let Some(_place) = places.take(party) else {
+        metrics.refused("busy");
+        tracing::warn!(%address, ?party, "too many connections of one party");
+        return;
+    };
     let router = router.layer(Extension(Peer(party)));
     serve_http(TokioIo::new(stream), router, limits, shutdown).await;
 }
 
+/// A stream that ends when nobody reads what is written to it.
+fn unread(stream: TcpStream, limits: Limits) -> Pin<Box<TimeoutStream<TcpStream>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.body));
+    Box::pin(stream)
+}
+
+/// Plain connections at once.
+const PLAIN: usize = 64;
+
 /// Serves a router over plain HTTP, for figures on the own machine.
 pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, mut shutdown: Shutdown) {
+    let room = Arc::new(Semaphore::new(PLAIN));
     loop {
+        let permit = tokio::select! {
+            () = shutdown.wait() => break,
+            permit = room.clone().acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
             accepted = listener.accept() => accepted,
@@ -168,7 +253,11 @@ pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, 
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        tokio::spawn(serve_http(TokioIo::new(stream), router.clone(), limits, shutdown.clone()));
+        let (router, shutdown) = (router.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            serve_http(TokioIo::new(unread(stream, limits)), router, limits, shutdown).await;
+            drop(permit);
+        });
     }
 }
 
@@ -219,7 +308,7 @@ pub async fn read_body(request: Request<Body>, most: u64, patience: Duration) ->
         }
         Ok(())
     };
-    match timeout(patience, read).await {
+    match timeout(patience_for(length, patience), read).await {
         Ok(Ok(())) if bytes.len() as u64 == length => Ok(bytes.freeze()),
         Ok(Ok(())) => Err(HttpCode::Timeout.because("the body ended before its length")),
         Ok(Err(problem)) => Err(problem),

@@ -8,6 +8,16 @@ pub struct Page {
     body: String,
 }
 
+/// A small grey picture that is drawn on the page, with what is said of it.
+pub struct Tile<'a> {
+    /// What is said of it, the first line strong.
+    pub lines: &'a [String],
+    /// Pixels in a row.
+    pub width: usize,
+    /// Row after row, 0 is black.
+    pub grey: &'a [u8],
+}
+
 /// A picture that lies beside the page, with what is said of it.
 pub struct Picture {
     /// Its path, seen from the page.
@@ -33,6 +43,7 @@ figure { background: var(--card); border-radius: 8px; margin: 0; padding: .75rem
 figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display: block; height: auto; width: 100%; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .8rem .3rem 0; text-align: right; white-space: nowrap; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; } .prose td { text-align: left; vertical-align: top; white-space: normal; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 500; }
 .sheet { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
 .sheet img { aspect-ratio: 4 / 3; display: block; object-fit: contain; width: 100%; }
@@ -51,6 +62,46 @@ impl Page {
     /// A heading.
     pub fn heading(&mut self, text: &str) -> &mut Self {
         self.element("h2", text)
+    }
+
+    /// A heading below a heading.
+    pub fn subheading(&mut self, text: &str) -> &mut Self {
+        self.element("h3", text)
+    }
+
+    /// A table of sentences: its cells are as high as they must be.
+    pub fn prose_table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
+        let _ = writeln!(self.body, "<div class=\"scroll prose\">{}</div>", table(head, rows));
+        self
+    }
+
+    /// Small pictures side by side.
+    pub fn tiles(&mut self, tiles: &[Tile<'_>]) -> &mut Self {
+        self.body.push_str("<div class=\"sheet\">\n");
+        for Tile { lines, width, grey } in tiles {
+            let (width, height) = ((*width).max(1), grey.len().div_ceil((*width).max(1)));
+            let name = escaped(&lines.join(", "));
+            let _ = write!(
+                self.body,
+                "<figure><svg role=\"img\" aria-label=\"{name}\" viewBox=\"0 0 {width} {height}\" \
+                 shape-rendering=\"crispEdges\">"
+            );
+            for (i, value) in grey.iter().enumerate() {
+                let (x, y) = (i % width, i / width);
+                let _ = write!(
+                    self.body,
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"1\" height=\"1\" fill=\"#{value:02x}{value:02x}{value:02x}\"/>"
+                );
+            }
+            self.body.push_str("</svg><figcaption>");
+            for (i, line) in lines.iter().enumerate() {
+                let tag = if i == 0 { "b" } else { "div" };
+                let _ = write!(self.body, "<{tag}>{}</{tag}>", escaped(line));
+            }
+            self.body.push_str("</figcaption></figure>\n");
+        }
+        self.body.push_str("</div>\n");
+        self
     }
 
     /// A paragraph.

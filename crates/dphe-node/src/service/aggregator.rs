@@ -27,26 +27,29 @@ use crate::Error;
 use crate::certificates::server_name;
 use crate::http::client::Client;
 use crate::http::problem::{HttpCode, Problem};
-use crate::http::server::{Shutdown, serve_tls};
-use crate::http::{max_message_bytes, sender_of};
+use crate::http::server::{Places, Shutdown, serve_tls};
+use crate::http::{max_message_bytes, sender_of, write_list};
 use crate::kit::Kit;
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore, StoreError};
 use crate::task_file::CollectSection;
 use crate::telemetry::Metrics;
+use crate::tensorboard::EventFile;
 
 /// What users and watchers can see: how the last round ended, the ticket of the one at hand, the model it starts from.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
-    /// The last round that is over, with its closing messages.
-    pub ended: Option<(Round, Vec<Bytes>)>,
-    /// The ticket of the round at hand, with its hash.
+    /// The last round that is over, with the list of its closing messages.
+    pub ended: Option<(Round, Bytes)>,
+    /// The ticket of the round at hand, with its hash, as a list.
     pub ticket: Option<(Digest, Bytes)>,
+    /// Both lists in one: made once for all who ask.
+    pub news: Bytes,
     /// The model that the round at hand starts from.
     pub model: Option<(Digest, Bytes)>,
     /// How it stands.
     pub status: Status,
-    /// What is told of the rounds before.
+    /// What is told of the last rounds.
     pub records: Arc<Vec<RoundRecord>>,
 }
 
@@ -110,7 +113,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
         mut store: S,
         data: &std::path::Path,
         maker: M,
-        options: ServiceOptions,
+        mut options: ServiceOptions,
     ) -> Result<Self, Error> {
         let (roster, task_file) = (kit.roster().clone(), kit.task_file());
         let clock = Clock::new();
@@ -123,11 +126,13 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
             options.threads,
             clock.now(),
         )?;
-        if store.latest_model(Round::FIRST).await?.is_none() {
-            let initial = kit.initial_model()?;
-            store.put_model(Round::FIRST, Digest::of_model(&initial), &initial).await?;
+        if store.latest_model(party.round()).await?.is_none() {
+            let (round, model) =
+                last_published(&mut store, &roster).await?.unwrap_or((Round::FIRST, kit.initial_model()?));
+            store.put_model(round, Digest::of_model(&model), &model).await?;
         }
-        let records = store.reports(Round::FIRST).await?;
+        let shown = party.round().get().saturating_sub(RECORDS as u64);
+        let records = store.reports(Round::new(shown).unwrap_or(Round::FIRST)).await?;
         // what an earlier version wrote and this one cannot read is left out of pictures, and stays where it is
         let records = records.iter().filter_map(|(_, json)| serde_json::from_str(json).ok()).collect();
         let uploads = Uploads::new(data)
@@ -154,6 +159,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
             board: watch::channel(Arc::new(Board::default())).0,
             recording: Recording::default(),
             records: Arc::new(records),
+            events: options.events.take(),
             metrics: options.metrics.clone(),
         };
         actor.carry_out(actions).await?;
@@ -186,6 +192,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
             metrics: options.metrics.clone(),
             shutdown: shutdown.clone(),
             room: Arc::new(Semaphore::new(front::BODIES_AT_ONCE)),
+            bodies: Places::new(front::BODIES_OF_ONE),
         };
         let server = serve_tls(
             listener,
@@ -211,6 +218,19 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     }
 }
 
+/// The model of the last round that was published, with the round after it.
+async fn last_published<S: Archive>(
+    store: &mut S,
+    roster: &Roster,
+) -> Result<Option<(Round, Vec<u8>)>, Error> {
+    let messages = store.messages(Round::FIRST).await?;
+    let Some((round, _, message)) = messages.iter().rfind(|(_, kind, _)| *kind == Publish::KIND) else {
+        return Ok(None);
+    };
+    let publish: Signed<Publish> = Signed::decode(message, roster)?;
+    Ok(Some((round.next(), publish.body().to_vec())))
+}
+
 struct Actor<S, M> {
     machine: Machine<AggregatorParty>,
     roster: Arc<Roster>,
@@ -230,9 +250,12 @@ struct Actor<S, M> {
     board: watch::Sender<Arc<Board>>,
     recording: Recording,
     records: Arc<Vec<RoundRecord>>,
+    events: Option<EventFile>,
     metrics: Arc<Metrics>,
 }
 
+/// Rounds that are shown, at least; all are in the store.
+const RECORDS: usize = 500;
 /// After a round that was given up.
 const PAUSE: u64 = 1_000;
 
@@ -265,8 +288,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                     Some(command) => self.obey(command).await?,
                     None => return Ok(()),
                 },
-                () = self.clock.wait_until(next) => self.ring().await?,
+                () = self.clock.wait_until(next) => {}
             }
+            // also when commands never end: whoever sends many must not hold up a deadline
+            self.ring().await?;
             self.refresh().await?;
         }
     }
@@ -368,14 +393,19 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
     }
 
     async fn answered(&mut self, message: &Bytes) -> Result<(), Error> {
-        let refused = self.step("answer", AggregatorEvent::Message(message.to_vec())).await?;
-        if refused.is_none()
-            && let (Ok(kind), Some(round)) = (kind(message), crate::http::round_of(message))
+        let found = (kind(message), crate::http::round_of(message));
+        // kept before it has an effect: a crash in between must not lose it, and `dphe verify` checks it anyway
+        if let (Ok(kind), Some(round)) = found
+            && round == self.machine.party()?.round()
         {
             self.store.put_message(round, kind, message).await?;
-            if kind == RoundTicket::KIND && self.machine.party()?.phase() == "collecting" {
-                self.collect_anew();
-            }
+        }
+        let refused = self.step("answer", AggregatorEvent::Message(message.to_vec())).await?;
+        if refused.is_none()
+            && found.0 == Ok(RoundTicket::KIND)
+            && self.machine.party()?.phase() == "collecting"
+        {
+            self.collect_anew();
         }
         Ok(())
     }
@@ -387,7 +417,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if kind(message) == Ok(Freeze::KIND)
             && crate::http::round_of(message) == Some(self.machine.party()?.round())
         {
-            self.recording.problem(format!("the key generator refuses: {}", problem.detail));
+            let detail: String = problem.detail.chars().take(200).collect();
+            self.recording.problem(format!("the key generator refuses: {detail}"));
             self.step("abort", AggregatorEvent::Abort).await?;
         }
         Ok(())
@@ -400,15 +431,16 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             return Err(Error::Unexpected { what: "a round without a model" });
         };
         let (maker, commands) = (self.maker.clone(), self.commands.clone());
-        tokio::task::spawn_blocking(move || {
-            let made = match maker.lock() {
-                Ok(mut maker) => maker.next_model(round, &sum, &model).map(|model| {
-                    let accuracy = maker.accuracy(&model);
-                    Made { model, accuracy }
-                }),
-                Err(_) => Err(Error::Unexpected { what: "a learner that panicked" }),
-            };
-            let _ = commands.blocking_send(Command::Made { round, model: made });
+        const PANICKED: Error = Error::Unexpected { what: "a learner that panicked" };
+        let made = tokio::task::spawn_blocking(move || {
+            let mut maker = maker.lock().map_err(|_| PANICKED)?;
+            let model = maker.next_model(round, &sum, &model)?;
+            let accuracy = maker.accuracy(&model);
+            Ok(Made { model, accuracy })
+        });
+        tokio::spawn(async move {
+            let made = made.await.unwrap_or(Err(PANICKED));
+            let _ = commands.send(Command::Made { round, model: made }).await;
         });
         Ok(())
     }
@@ -500,9 +532,21 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
         let json = serde_json::to_string(&record).unwrap_or_default();
         self.store.put_report(round, &json).await?;
-        Arc::make_mut(&mut self.records).push(record);
-        // models of earlier rounds are in their publish messages
-        self.store.forget_models(round).await?;
+        // pictures are no reason to stop
+        if let Some(events) = &mut self.events
+            && let Err(error) = events.scalars(record.round, &record.scalars())
+        {
+            tracing::warn!(%error, file = %events.path().display(), "figures for TensorBoard could not be written");
+        }
+        let records = Arc::make_mut(&mut self.records);
+        records.push(record);
+        if records.len() > 2 * RECORDS {
+            records.drain(..RECORDS);
+        }
+        // earlier models than the one in use, which may be many rounds old, are in their publish messages
+        if let Some((in_use, _)) = self.store.latest_model(round.next()).await? {
+            self.store.forget_models(in_use).await?;
+        }
         (self.alarm, self.soft_deadline) = (None, None);
         let Time(now) = self.clock.now();
         let pause = if ending == Ending::Published { 0 } else { PAUSE };
@@ -524,7 +568,9 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             over: party.is_idle() && party.round().get() > self.rounds,
         };
         let old = self.board.borrow().clone();
-        if old.status == status && old.records.len() == self.records.len() {
+        if old.status == status
+            && old.records.last().map(|record| record.round) == self.records.last().map(|record| record.round)
+        {
             return Ok(());
         }
         self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
@@ -552,7 +598,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             match kind(&message)? {
                 RoundTicket::KIND => {
                     let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
-                    board.ticket = Some((ticket.hash(), message.into()));
+                    board.ticket = Some((ticket.hash(), write_list(&[message]).into()));
                 }
                 _ => closing.push(message.into()),
             }
@@ -564,8 +610,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             {
                 self.store.put_message(round, Publish::KIND, publish).await?;
             }
-            board.ended = Some((round, closing));
+            board.ended = Some((round, write_list(&closing).into()));
         }
+        let lists = [board.ended.as_ref().map(|(_, list)| list), board.ticket.as_ref().map(|(_, list)| list)];
+        board.news = lists.into_iter().flatten().flat_map(|list| list.iter().copied()).collect();
         Ok(())
     }
 }

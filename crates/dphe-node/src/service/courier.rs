@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::aggregator::Command;
 use crate::http::client::{Backoff, Client, ClientError};
 use crate::http::media_type;
+use crate::http::server::patience_for;
 
 #[derive(Clone, Default)]
 pub(super) struct Courier {
@@ -47,6 +48,7 @@ impl Courier {
                 Ok(Decrypt::KIND) => PATIENCE_DECRYPT,
                 _ => PATIENCE,
             };
+            let patience = patience_for(message.len() as u64, patience);
             let media = media_type(&message);
             let sent =
                 client.send(Method::POST, "/v1/messages", media.as_deref(), message.clone(), patience).await;

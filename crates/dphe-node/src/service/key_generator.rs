@@ -15,7 +15,7 @@ use dphe::party::{Action, KeyGeneratorEvent, KeyGeneratorParty, Time};
 use dphe::{Party, Roster};
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::{Clock, Machine, ServiceOptions, os_rng, start_observing};
 use crate::Error;
@@ -55,7 +55,11 @@ struct Front {
     status: watch::Receiver<Status>,
     limits: Limits,
     metrics: Arc<Metrics>,
+    /// Bodies that are read at once: each may be as long as a whole sum.
+    room: Arc<Semaphore>,
 }
+
+const MESSAGES_AT_ONCE: usize = 4;
 
 /// Runs the key generator until told to stop.
 ///
@@ -102,6 +106,7 @@ pub async fn run<S: LogStore>(
         status: watcher,
         limits: options.limits,
         metrics: options.metrics.clone(),
+        room: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
     };
     // itself, so that its own people can ask how it stands
     let tls = kit.tls().server(roster, |party| matches!(party, Party::Aggregator | Party::KeyGenerator))?;
@@ -266,6 +271,12 @@ async fn message(
         Some(Close::NAME) => max_message_bytes::<Close>(roster),
         _ => return Err(HttpCode::MediaType.because("not a message that the key generator takes")),
     };
+    let busy = || HttpCode::Busy.because("too many messages at once");
+    let _place = front
+        .room
+        .try_acquire()
+        .map_err(|_| busy())
+        .inspect_err(|problem| front.metrics.refused(&problem.code))?;
     let body = read_body(request, most, front.limits.body)
         .await
         .inspect_err(|problem| front.metrics.refused(&problem.code))?;

@@ -57,9 +57,11 @@ impl Uploads {
             Ok(mut turns) => turns.entry(user).or_default().clone(),
             Err(_) => return Err(std::io::Error::other("a thread panicked")),
         };
-        let _turn = turn.lock().await;
+        let turn = turn.lock_owned().await;
         let path = self.path(round, user);
         blocking(move || {
+            // held to the end, also when whoever asked has hung up
+            let _turn = turn;
             let here = length(&path)?;
             if here > total {
                 // another upload than the one that was begun

@@ -2,6 +2,7 @@
 
 mod line;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,6 +53,9 @@ enum Command {
 }
 
 /// What the training thread is told, in order.
+/// An upload that was refused so often is not tried again.
+const REFUSALS: u8 = 3;
+
 enum Job {
     Train { round: Round, support: PublicSupport, model: Vec<u8> },
     Finished { round: Round, included: bool },
@@ -101,6 +105,7 @@ pub async fn run<S: LogStore + Archive>(
         jobs: training_thread(trainer, sender.clone())?,
         commands: sender.clone(),
         uploading: None,
+        refused: None,
         heard: 0,
         summary: UserSummary::default(),
         metrics: options.metrics.clone(),
@@ -134,6 +139,8 @@ struct Actor<S> {
     jobs: std::sync::mpsc::Sender<Job>,
     commands: mpsc::Sender<Command>,
     uploading: Option<(Round, JoinHandle<()>)>,
+    /// The round whose upload was refused for good, and how often.
+    refused: Option<(Round, u8)>,
     /// The latest round whose end was told in this life: it is not told again.
     heard: u64,
     summary: UserSummary,
@@ -178,10 +185,17 @@ impl<S: LogStore + Archive> Actor<S> {
                 let _ = reply.send(self.params()?);
             }
             Command::Uploaded { round, answer } => {
-                self.uploading = None;
+                if self.uploading.as_ref().is_some_and(|(of, _)| *of == round) {
+                    self.uploading = None;
+                }
                 match answer {
                     Ok(ack) => self.step("acknowledgement", UserEvent::Message(ack.to_vec())).await?,
-                    Err(error) => tracing::warn!(round = round.get(), %error, "the upload was not taken"),
+                    Err(error) => {
+                        tracing::warn!(round = round.get(), %error, "the upload was not taken");
+                        let before =
+                            self.refused.filter(|(of, _)| *of == round).map_or(0, |(_, times)| times);
+                        self.refused = Some((round, before + 1));
+                    }
                 }
             }
             Command::Trained { round, update: Ok(update) } => {
@@ -310,6 +324,10 @@ impl<S: LogStore + Archive> Actor<S> {
     /// Starts an upload, unless it is under way.
     fn upload(&mut self, message: Vec<u8>) {
         let Some(round) = crate::http::round_of(&message) else { return };
+        // what was refused for good would be again, unless its pieces were spoilt on the way
+        if self.refused.is_some_and(|(of, times)| of == round && times >= REFUSALS) {
+            return;
+        }
         match &self.uploading {
             Some((under_way, _)) if *under_way == round => return,
             _ => self.stop_uploading(),
@@ -365,7 +383,10 @@ fn training_thread(
         while let Ok(job) = jobs.recv() {
             match job {
                 Job::Train { round, support, model } => {
-                    let update = trainer.train(round, &support, &model);
+                    // a learner that panics sits the round out, and may do better in the next
+                    let learn = AssertUnwindSafe(|| trainer.train(round, &support, &model));
+                    let update = catch_unwind(learn)
+                        .unwrap_or(Err(Error::Unexpected { what: "a learner that panicked" }));
                     if commands.blocking_send(Command::Trained { round, update }).is_err() {
                         return;
                     }

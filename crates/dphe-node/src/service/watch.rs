@@ -1,22 +1,24 @@
-//! The page to watch a task on: who knows the token sees the rounds as they happen. It shows what the aggregator tells
-//! everybody who takes part, and changes nothing.
+//! The page to watch a task on: who knows the token sees the rounds as they happen, who takes part in them, and how good
+//! their models are. It changes nothing.
 
 mod view;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http_body_util::channel::Channel;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zeroize::Zeroizing;
 
 use self::view::View;
@@ -91,6 +93,7 @@ impl Watch {
             .route("/watch.js", asset("text/javascript; charset=utf-8", SCRIPT.to_owned()))
             .route("/watch.css", asset("text/css; charset=utf-8", view::style()))
             .layer(axum::middleware::map_response(careful))
+            .layer(axum::middleware::from_fn(from_here))
             .with_state(self)
     }
 }
@@ -131,6 +134,23 @@ impl Door {
     }
 }
 
+/// Names of other machines may be made to point here, and other pages may send forms: neither gets an answer.
+async fn from_here(request: Request<Body>, next: Next) -> Response {
+    let text = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
+        Ok(_) => name,
+        Err(_) => host,
+    });
+    let name = name.trim_matches(['[', ']']);
+    let local = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let foreign = text(HeaderName::from_static("sec-fetch-site")).is_some_and(|site| site == "cross-site");
+    if !local || (foreign && request.method() != Method::GET) {
+        return HttpCode::Forbidden.because("ask for it by an address of this machine").into_response();
+    }
+    next.run(request).await
+}
+
 async fn careful(mut response: Response) -> Response {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -151,8 +171,11 @@ async fn page(State(watch): State<Watch>, headers: HeaderMap) -> Response {
     if !watch.page.door.is_open_for(&headers) {
         return html(StatusCode::OK, watch.page.view.login(false));
     }
-    let board = watch.board.borrow().clone();
-    html(StatusCode::OK, watch.page.view.page(&board))
+    let (board, view) = (watch.board.borrow().clone(), watch.page.view.clone());
+    match tokio::task::spawn_blocking(move || view.page(&board)).await {
+        Ok(page) => html(StatusCode::OK, page),
+        Err(_) => HttpCode::Busy.because("the page could not be drawn").into_response(),
+    }
 }
 
 async fn login(State(watch): State<Watch>, request: Request<Body>) -> Response {
@@ -207,8 +230,10 @@ async fn tell(
         };
         if !event.is_empty() {
             (last, sent_at) = (parts, Instant::now());
-            if sender.send_data(event.into()).await.is_err() {
-                return;
+            // a seat is not for somebody who has gone
+            match timeout(watch.limits.body, sender.send_data(event.into())).await {
+                Ok(Ok(())) => {}
+                _ => return,
             }
         }
         let look = Instant::now() + LOOK;

@@ -39,6 +39,7 @@ impl SqliteStore {
     pub async fn open(folder: &Path) -> Result<Self, StoreError> {
         let error = |source| StoreError::Folder { folder: folder.into(), source };
         make_private(folder).map_err(error)?;
+        only_ours(&std::fs::metadata(folder).map_err(error)?, folder)?;
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
         #[cfg(unix)]
@@ -55,7 +56,8 @@ impl SqliteStore {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         // made before SQLite does, so that nobody else can read it at any time; its companions take its mode
-        options.open(&path).map_err(error)?;
+        let file = options.open(&path).map_err(error)?;
+        only_ours(&file.metadata().map_err(error)?, &path)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .journal_mode(SqliteJournalMode::Wal)
@@ -208,6 +210,23 @@ fn round_of(number: i64) -> Result<Round, StoreError> {
 
 fn damaged() -> StoreError {
     StoreError::Database(sqlx::Error::Protocol("a row does not hold what it should".into()))
+}
+
+/// Seeds and private numbers lie here: others must not be able to read them, or to put their own in their place.
+#[cfg(unix)]
+fn only_ours(metadata: &std::fs::Metadata, path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let (mode, owner) = (metadata.permissions().mode() & 0o777, metadata.uid());
+    if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
+        return Err(StoreError::NotPrivate { path: path.into(), mode });
+    }
+    Ok(())
+}
+
+/// Other systems have no such bits to look at.
+#[cfg(not(unix))]
+fn only_ours(_metadata: &std::fs::Metadata, _path: &Path) -> Result<(), StoreError> {
+    Ok(())
 }
 
 /// A folder for its owner alone; one that is there already stays as it is.

@@ -210,9 +210,10 @@ impl Outcome {
         page.heading("What it cost")
             .table(&costs.iter().map(String::as_str).collect::<Vec<_>>(), &self.cost_rows());
         page.paragraph(
-            "sparse: users send the blocks that changed most, at positions that two permutations hide. Where one user \
-             alone filled a position, the sum shows that user's numbers. full: everybody sends the same public \
-             positions, and no position tells anything.",
+            "sparse: users send the blocks that changed most. Two permutations hide where these are, one round at a \
+             time, from an aggregator that plays by the rules and colludes with no user. Where one user alone filled a \
+             position, the sum shows that user's numbers. full: everybody sends the same public positions, which \
+             therefore tell nothing.",
         );
         page.paragraph(
             "What nobody is protected from: aggregator and key generator together read every update. The report was \

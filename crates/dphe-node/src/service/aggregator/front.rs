@@ -10,7 +10,6 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use bytes::Bytes;
 use dphe::message::Upload;
 use dphe::{Party, Roster, Round, UserId};
 use serde::Deserialize;
@@ -20,8 +19,8 @@ use tokio::time::{Instant, sleep_until};
 use super::super::uploads::{Piece, Uploads};
 use super::{Board, Command, LONGEST_POLL};
 use crate::http::problem::{HttpCode, Problem};
-use crate::http::server::{Limits, Peer, Shutdown, json, read_body};
-use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type, write_list};
+use crate::http::server::{Limits, Peer, Places, Shutdown, json, read_body};
+use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type};
 use crate::kit::digest_from_hex;
 use crate::telemetry::Metrics;
 
@@ -36,9 +35,12 @@ pub(super) struct Front {
     pub(super) shutdown: Shutdown,
     /// Bodies that are read at once; whoever comes when all are taken is told to come back.
     pub(super) room: Arc<Semaphore>,
+    /// And at once of one user.
+    pub(super) bodies: Places,
 }
 
 pub(super) const BODIES_AT_ONCE: usize = 128;
+pub(super) const BODIES_OF_ONE: usize = 2;
 
 impl Front {
     fn refuse(&self, problem: Problem) -> Problem {
@@ -93,11 +95,14 @@ async fn next(
     loop {
         let board = front.board.borrow_and_update().clone();
         let ended = board.ended.as_ref().filter(|(round, _)| *round >= after && round.get() > query.heard);
-        let mut messages: Vec<Bytes> = ended.map(|(_, messages)| messages.clone()).unwrap_or_default();
         let ticket = board.ticket.as_ref().filter(|(hash, _)| seen != Some(*hash));
-        messages.extend(ticket.map(|(_, ticket)| ticket.clone()));
-        if !messages.is_empty() {
-            return Ok(([(header::CONTENT_TYPE, MESSAGES)], write_list(&messages)).into_response());
+        let news = match (ended, ticket) {
+            (Some(_), Some(_)) => Some(&board.news),
+            (Some((_, list)), None) | (None, Some((_, list))) => Some(list),
+            (None, None) => None,
+        };
+        if let Some(news) = news {
+            return Ok(([(header::CONTENT_TYPE, MESSAGES)], news.clone()).into_response());
         }
         if board.status.over {
             return Err(HttpCode::TaskOver.because("all rounds are over"));
@@ -192,7 +197,9 @@ async fn take(
     if media != Some("application/vnd.dphe.v1.upload") {
         return Err(HttpCode::MediaType.because("not an upload"));
     }
-    let _place = front.room.try_acquire().map_err(|_| HttpCode::Busy.because("too many uploads at once"))?;
+    let busy = || HttpCode::Busy.because("too many uploads at once");
+    let _own = front.bodies.take(peer).ok_or_else(busy)?;
+    let _place = front.room.try_acquire().map_err(|_| busy())?;
     let piece = read_body(request, (total - offset).min(MAX_CHUNK as u64), front.limits.body).await?;
     if piece.is_empty() {
         return Err(HttpCode::Request.because("the piece is empty"));

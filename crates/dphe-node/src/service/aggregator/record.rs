@@ -1,4 +1,4 @@
-//! What is told of a round: sizes, shares and times, nothing that is one user's.
+//! What is told of a round: who took part, sizes, shares and times; nothing of what they sent.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -42,6 +42,24 @@ pub struct RoundRecord {
     /// Of the new model, on the aggregator's own samples, if it has any.
     #[serde(default)]
     pub accuracy: Option<f64>,
+}
+
+impl RoundRecord {
+    /// Its numbers, by name, as far as they are known.
+    pub fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let all = [
+            ("accuracy", self.accuracy),
+            ("privacy/singles", self.singles),
+            ("privacy/users", self.users.map(|users| users as f64)),
+            ("sum/sparsity", self.sparsity),
+            ("upload/bytes", Some(self.upload_bytes as f64)),
+            ("seconds/round", self.seconds),
+            ("seconds/collect", self.collect_seconds),
+            ("seconds/open", self.open_seconds),
+            ("seconds/publish", self.publish_seconds),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 }
 
 /// How a round ended.

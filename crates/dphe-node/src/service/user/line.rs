@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Command;
 use crate::http::client::{Answer, Backoff, Client, ClientError};
+use crate::http::server::patience_for;
 use crate::http::{MAX_CHUNK, read_list};
 use crate::kit::hex;
 
@@ -85,7 +86,8 @@ impl Line {
     }
 
     async fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
-        self.client.send(Method::GET, path, None, Bytes::new(), PATIENCE).await
+        let patience = patience_for(self.client.most(), PATIENCE);
+        self.client.send(Method::GET, path, None, Bytes::new(), patience).await
     }
 
     /// How the last round ended.

@@ -220,17 +220,29 @@ impl View {
         let last = records.iter().rev().find(|r| is_published(r));
         match (self.profile, last.and_then(|r| r.singles)) {
             (Profile::Full, _) => out.push_str(
-                "<p>Positions are public and the same for everybody: no number of a sum is one user's alone. The sum \
-                 itself, who takes part, when, and how long messages are, can be seen.</p>",
+                "<p>Positions are public and the same for everybody, so they tell nothing. The sum itself, who takes \
+                 part, when, and how long messages are, can be seen; where all others send zero, the sum is one \
+                 user's number. Aggregator and key generator together read every update.</p>",
             ),
+            (Profile::Paper, singles) => {
+                out.push_str(
+                    "<p class=\"bad\">The paper's own parameters, for reproduction: short keys, and permutations that \
+                     are kept over rounds and fall within a few dozen of them. Not for data that matter.</p>",
+                );
+                if let Some(singles) = singles {
+                    let singles = Unit::Percent.write(singles);
+                    let _ = write!(out, "<p>{singles} of the last sum's positions are one user's alone.</p>");
+                }
+            }
             (_, Some(singles)) => {
                 let _ = write!(
                     out,
                     "<p><label>Share of the last sum's positions that one user alone occupies: <b>{}</b><br>\
                      <meter min=\"0\" max=\"1\" low=\"0.2\" high=\"0.5\" optimum=\"0\" value=\"{singles:.4}\">\
                      </meter></label></p><p>Whoever reads the sum reads these users' numbers there, without their names. \
-                     Positions are hidden from an aggregator that plays by the rules and colludes with no user. More \
-                     users, larger messages or the profile <code>full</code> make it smaller.</p>",
+                     Positions are hidden, one round at a time, from an aggregator that plays by the rules and colludes \
+                     with no user. More users, larger messages or the profile <code>full</code> make it smaller. \
+                     Aggregator and key generator together read every update.</p>",
                     Unit::Percent.write(singles)
                 );
             }

@@ -3,6 +3,10 @@
 
 const live = document.getElementById("live");
 
+// a link may carry the token behind its #, which browsers tell no server; it need not stay in sight
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (token) history.replaceState(null, "", location.pathname);
+
 if (live) {
   const source = new EventSource("events");
   source.onopen = () => say("live", "on");
@@ -13,14 +17,9 @@ if (live) {
       if (part && part.innerHTML !== html) part.innerHTML = html;
     }
   };
-} else {
-  // a link may carry the token behind its #, which browsers tell no server
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token) {
-    history.replaceState(null, "", location.pathname);
-    document.getElementById("token").value = token;
-    document.getElementById("login").submit();
-  }
+} else if (token) {
+  document.getElementById("token").value = token;
+  document.getElementById("login").submit();
 }
 
 function say(text, state) {
