@@ -3,6 +3,8 @@
 mod error;
 mod experiment;
 mod findings;
+pub mod leaks;
+pub mod methods;
 
 pub use error::Error;
 pub use experiment::{Experiment, Measured, Measurement, Run};
