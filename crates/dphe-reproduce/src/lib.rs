@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+pub mod attacks;
 mod error;
 mod experiment;
+pub mod experiments;
 mod findings;
 pub mod leaks;
 pub mod methods;

@@ -95,7 +95,7 @@ fn prepare(data: &Dataset, norm: Norm, constant: bool) -> Result<Dataset, Error>
 }
 
 /// The samples of both, in this order.
-fn join(first: &Dataset, second: &Dataset) -> Result<Dataset, Error> {
+pub(crate) fn join(first: &Dataset, second: &Dataset) -> Result<Dataset, Error> {
     let values = [first.features().values(), second.features().values()].concat();
     let features = Features::new(first.features().width(), values)?;
     let classes = first.labels().class_count();

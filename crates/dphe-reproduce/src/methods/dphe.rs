@@ -285,6 +285,26 @@ impl<'a> Dphe<'a> {
         Ok(TaskParams::new(TaskId::from_bytes(bytes), self.config()?)?)
     }
 
+    /// Ciphertexts of a mean message: counted where there were any, else as many as there would have been.
+    ///
+    /// # Errors
+    /// If the model does not fit a task.
+    pub fn ciphertexts(&self, outcome: &Outcome) -> Result<f64, Error> {
+        let task = self.task()?;
+        if !task.has_private_support() {
+            return Ok((task.capacity() * task.block() + task.dense()).div_ceil(task.slots()) as f64);
+        }
+        let shards = outcome.mean(|report| self.shards(report) as f64);
+        Ok(shards * task.capacity() as f64 + task.dense().div_ceil(task.slots()) as f64)
+    }
+
+    /// Shards of a mean message of a round.
+    pub fn shards(&self, report: &RoundReport) -> usize {
+        let Message::SparseWeights { capacity, .. } = self.trainer.message() else { return 1 };
+        let nonzeros = (1.0 - report.message_sparsity) * self.start.dimension() as f64;
+        (nonzeros.round() as usize).div_ceil(capacity).max(1)
+    }
+
     /// Runs in the clear, with numbers rounded as encryption would.
     ///
     /// # Errors
