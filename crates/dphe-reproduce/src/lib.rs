@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod attacks;
+pub mod data;
 mod error;
 mod experiment;
 pub mod experiments;
