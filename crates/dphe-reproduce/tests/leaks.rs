@@ -73,3 +73,19 @@ fn whatever_is_missing_is_left_out() {
     let findings = leaks.findings(&Measured::from([(run, measurement)]));
     assert_eq!((findings.claims.len(), findings.tables[0].rows.len()), (1, 1));
 }
+
+/// All private samples of ten splits: `cargo test --release -p dphe-reproduce --test leaks -- --ignored --nocapture`
+#[test]
+#[ignore = "takes a minute"]
+fn every_digit_comes_back() {
+    let leaks = Leaks::new("digits", digits::load(), 10).with_pictures(8, 16.0);
+    let (_, findings) = run(&leaks);
+    for table in &findings.tables {
+        println!("{}", table.title);
+        table.rows.iter().for_each(|row| println!("{row:?}"));
+    }
+    for claim in &findings.claims {
+        println!("{}: {} ({})", claim.holds, claim.text, claim.seen);
+    }
+    assert!(findings.claims.iter().all(|claim| claim.holds));
+}

@@ -27,6 +27,11 @@ impl<'a> Of<'a> {
         self.all(name).sum()
     }
 
+    /// How many samples something was known of.
+    fn exposed(&self) -> f64 {
+        self.all("samples").zip(self.all("exposed")).map(|(samples, share)| (samples * share).round()).sum()
+    }
+
     fn most(&self, name: &str) -> Option<f64> {
         self.all(name).max_by(f64::total_cmp)
     }
@@ -192,7 +197,10 @@ fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
         claims.push(Claim {
             text: format!("{text}, to 1e-6."),
             holds: recovered == 100.0 && worst < CLOSE && labels == 1.0,
-            seen: format!("{recovered:.2} % of {}, worst error {worst:.1e}{norm}", of.sum("samples")),
+            seen: format!(
+                "{recovered:.2} % of {} exposed samples, worst error {worst:.1e}{norm}",
+                of.exposed()
+            ),
         });
     }
     let roots: Vec<_> = ["logistic-1", "logistic-5", "logistic-25"]
