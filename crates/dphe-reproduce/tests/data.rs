@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use dphe_features::{FeatureTable, TableLabels, write_npz};
+use dphe_learn::Seed;
 use dphe_reproduce::Error;
 use dphe_reproduce::data::{
     YouTube8m, caltech, celeba, detection, lifelog, parse_video, write_record, youtube8m,
@@ -84,13 +85,15 @@ fn caltech_without_its_background() {
 
 #[test]
 fn the_caltech_features_at_hand() {
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/data");
-    let folder = std::env::var("DPHE_DATA").unwrap_or_else(|_| shared.to_owned());
-    let folder = Path::new(&folder).join("caltech101");
-    if !folder.join("features.npy").is_file() {
-        println!("SKIPPED: there are no features of Caltech-101");
+    let given = std::env::var_os("DPHE_DATA").map(|data| Path::new(&data).join("caltech101"));
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|up| up.join("shared/data/caltech101"));
+    let Some(folder) = given.into_iter().chain(above).find(|folder| folder.join("features.npy").is_file())
+    else {
+        println!(
+            "SKIPPED: no Caltech-101 features; set DPHE_DATA to the folder that holds caltech101/features.npy"
+        );
         return;
-    }
+    };
     let found = caltech(&folder).unwrap();
     assert_eq!((found.data.len(), found.data.features().width(), found.names.len()), (8_677, 2_048, 101));
     let counts = found.data.labels().counts();
@@ -211,6 +214,7 @@ fn lists_of_detection() {
     assert!(found.description.contains("2 pictures, 1 of them positive"), "{}", found.description);
     let both = lifelog(path).unwrap();
     assert_eq!((both.train.len(), both.held_out.len(), both.initial.is_none()), (2, 1, true));
+    assert!(both.with_initial(1, &Seed::new(0)).unwrap_err().to_string().contains("positive"));
     for (text, says) in [
         ("", "columns"),
         ("file,label\n", "empty"),
@@ -227,6 +231,34 @@ fn lists_of_detection() {
     }
     fs::remove_file(&train).unwrap();
     expect(lifelog(path), "train.csv", "file", "life-logging");
+}
+
+#[test]
+fn public_samples_are_drawn_with_some_to_detect() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let files: Vec<String> = (0..200).map(|i| format!("{i}.jpg")).collect();
+    let rows: Vec<String> =
+        files.iter().enumerate().map(|(i, f)| format!("{f},{}", u8::from(i % 20 == 0))).collect();
+    write_npz(&path.join("features.npz"), &table(200).with_files(files).unwrap()).unwrap();
+    fs::write(path.join("train.csv"), format!("file,label\n{}\n", rows.join("\n"))).unwrap();
+    fs::write(path.join("test.csv"), "file,label\n1.jpg,0\n").unwrap();
+    let found = lifelog(path).unwrap();
+    for count in [0, 200, usize::MAX] {
+        assert!(found.clone().with_initial(count, &Seed::new(1)).is_err(), "{count}");
+    }
+    let split = found.clone().with_initial(40, &Seed::new(1)).unwrap();
+    let initial = split.initial.as_ref().unwrap();
+    assert_eq!((initial.len(), split.train.len()), (40, 160));
+    assert!(initial.labels().counts()[0] >= 5);
+    assert_eq!(initial.labels().counts()[0] + split.train.labels().counts()[0], 10);
+    // nobody is in both, and the same seed draws the same
+    let mut all = [initial.features().values(), split.train.features().values()].concat();
+    all.sort_by(f32::total_cmp);
+    assert_eq!(all, (0..600).map(|i| (i / 3) as f32).collect::<Vec<_>>());
+    assert_eq!(found.with_initial(40, &Seed::new(1)).unwrap().train, split.train);
+    // what is set aside already stays
+    assert_eq!(split.clone().with_initial(3, &Seed::new(2)).unwrap().initial, split.initial);
 }
 
 /// Videos with these labels and features, as records.
