@@ -185,7 +185,7 @@ fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
         ("hinge", "Hinge: whatever violates the margin is recovered from one step"),
         ("logistic-5", "Logistic: one of at most two candidates is the sample"),
         ("intercept", "With an intercept the sample and its label follow, whatever the loss"),
-        ("elastic-net", "L1 hides features whose weights are zero; all others are recovered"),
+        ("elastic-net", "L1 hides only features whose weights come out as zero; all others are recovered"),
     ] {
         let of = of(leak);
         let (Some(recovered), Some(worst)) = (of.percent("recovered"), of.most("worst_error")) else {
