@@ -51,8 +51,8 @@ pub struct NoisyScenario {
 }
 
 impl NoisyScenario {
-    /// Prepares data that were dealt out. Attributes get a feature that is always 1, because these methods have no
-    /// intercepts and attributes are seldom as often there as not.
+    /// Prepares data that were dealt out. Attributes get a feature that is always 1, because RA12 has no intercepts
+    /// and attributes are seldom as often there as not.
     ///
     /// # Errors
     /// None for a scenario.

@@ -23,12 +23,13 @@ const THREADS: Threads = Threads::ONE;
 /// The slope of one class of the logistic objective, written out.
 fn slope(weights: &Weights, data: &Dataset, class: usize, strength: f64) -> f64 {
     let w: Vec<f64> = weights.class(class).collect();
-    let mut slope: Vec<f64> = w.iter().map(|w| strength * w).collect();
+    let mut slope: Vec<f64> = w.iter().map(|w| strength * w).chain([0.0]).collect();
+    let intercept = weights.intercepts()[class];
     for (sample, row) in data.features().rows().enumerate() {
         let y = if data.labels().is_positive(sample, class) { 1.0 } else { -1.0 };
-        let score: f64 = row.iter().zip(&w).map(|(&x, w)| f64::from(x) * w).sum();
+        let score = intercept + row.iter().zip(&w).map(|(&x, w)| f64::from(x) * w).sum::<f64>();
         let factor = -y / (1.0 + (y * score).exp()) / data.len() as f64;
-        slope.iter_mut().zip(row).for_each(|(s, &x)| *s += factor * f64::from(x));
+        slope.iter_mut().zip(row.iter().chain(&[1.0])).for_each(|(s, &x)| *s += factor * f64::from(x));
     }
     slope.iter().map(|s| s * s).sum::<f64>().sqrt() / w.iter().map(|w| w * w).sum::<f64>().sqrt().max(1.0)
 }

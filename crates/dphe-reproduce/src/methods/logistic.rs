@@ -1,14 +1,18 @@
 //! L2-regularised logistic regression to optimality, all classes at once:
 //!
 //! ```text
-//! J(w) = mean_i ln(1 + exp(-y_i w.x_i)) + strength/2 |w|^2
+//! J(w, b) = mean_i ln(1 + exp(-y_i (w.x_i + b))) + strength/2 |w|^2
 //! ```
 //!
+//! as scikit-learn's `LogisticRegression(C = 1 / (strength n))` does.
+//!
 //! The analysis of output noise is about the minimiser itself, so nothing less will do. L-BFGS (Liu and Nocedal 1989)
-//! runs for all classes in lockstep. A minimiser is a combination of the samples; where these are fewer than the
+//! runs for sixteen classes in lockstep. A minimiser is a combination of the samples; where these are fewer than the
 //! features, its coefficients are sought, and all that is needed of the samples are their products with each other.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use dphe_learn::{Dataset, Features, Threads, Weights};
 
@@ -24,6 +28,9 @@ const MOST_ITERATIONS: usize = 300;
 /// Larger matrices are multiplied in single precision.
 const MOST_DOUBLES: usize = 1 << 22;
 
+/// Classes that go in lockstep: as many as a product of matrices takes at once.
+const LOCKSTEP: usize = 16;
+
 /// One user's samples, ready to be fitted with any strength.
 #[derive(Debug)]
 pub struct Logistic {
@@ -32,12 +39,14 @@ pub struct Logistic {
     targets: Vec<f64>,
     classes: usize,
     threads: Threads,
+    /// Intercepts are sought in this unit, so that they are about as easy to find as weights.
+    unit: f64,
 }
 
 /// A minimiser.
 #[derive(Clone, Debug)]
 pub struct Solution {
-    /// The classifier; its intercepts are zero.
+    /// The classifier.
     pub weights: Weights,
     /// How many steps it took.
     pub iterations: usize,
@@ -69,10 +78,10 @@ impl Matrix {
         }
     }
 
-    fn times(&self, classes: usize, numbers: Vec<f64>, threads: Threads) -> Result<Vec<f64>, Error> {
+    fn times(&self, classes: usize, numbers: Vec<f64>) -> Result<Vec<f64>, Error> {
         match self {
-            Self::Single(rows) => times(rows, classes, numbers, threads),
-            Self::Double(rows) => times(rows, classes, numbers, threads),
+            Self::Single(rows) => times(rows, classes, numbers, Threads::ONE),
+            Self::Double(rows) => times(rows, classes, numbers, Threads::ONE),
         }
     }
 }
@@ -83,6 +92,8 @@ impl Matrix {
 struct Vector {
     at: Vec<f64>,
     image: Option<Vec<f64>>,
+    /// Of intercepts, in their unit.
+    offset: Vec<f64>,
 }
 
 impl Vector {
@@ -96,10 +107,11 @@ impl Vector {
         if let (Some(image), Some(other)) = (&mut self.image, &other.image) {
             add(image, factors, other);
         }
+        add(&mut self.offset, factors, &other.offset);
     }
 
     fn scale(&mut self, factors: &[f64]) {
-        for numbers in core::iter::once(&mut self.at).chain(&mut self.image) {
+        for numbers in [&mut self.at, &mut self.offset].into_iter().chain(&mut self.image) {
             for row in numbers.chunks_exact_mut(factors.len()) {
                 row.iter_mut().zip(factors).for_each(|(v, f)| *v *= f);
             }
@@ -108,6 +120,13 @@ impl Vector {
 
     /// Inner products, one a class.
     fn dot(&self, other: &Self, classes: usize) -> Vec<f64> {
+        let mut sums = self.dot_weights(other, classes);
+        sums.iter_mut().zip(&self.offset).zip(&other.offset).for_each(|((sum, a), b)| *sum += a * b);
+        sums
+    }
+
+    /// The same without intercepts, which are not penalised.
+    fn dot_weights(&self, other: &Self, classes: usize) -> Vec<f64> {
         let mut sums = vec![0.0; classes];
         for (a, b) in self.at.chunks_exact(classes).zip(other.image().chunks_exact(classes)) {
             sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
@@ -146,11 +165,8 @@ impl Logistic {
         };
         let sign = |i: usize| if data.labels().is_positive(i / classes, i % classes) { 1.0 } else { -1.0 };
         let targets = (0..rows.len() * classes).map(sign).collect();
-        Ok(Self { space, targets, classes, threads })
-    }
-
-    fn samples(&self) -> usize {
-        self.targets.len() / self.classes
+        let unit = (1.0 + rows.squared_radius() / 64.0).sqrt();
+        Ok(Self { space, targets, classes, threads, unit })
     }
 
     /// The minimiser for this strength.
@@ -158,22 +174,93 @@ impl Logistic {
     /// # Errors
     /// If the samples are so large that numbers overflow.
     pub fn solve(&self, strength: f64) -> Result<Solution, Error> {
+        let parts: Vec<Part<'_>> = (0..self.classes)
+            .step_by(LOCKSTEP)
+            .map(|first| {
+                let end = self.classes.min(first + LOCKSTEP);
+                let rows = self.targets.chunks_exact(self.classes);
+                let targets = rows.flat_map(|row| &row[first..end]).copied().collect();
+                Part { space: &self.space, targets, classes: end - first, unit: self.unit }
+            })
+            .collect();
+        let solved = on_threads(&parts, self.threads, |part| part.solve(strength))?;
+        let features = solved.first().map_or(0, |(weights, ..)| weights.features());
+        let mut flat = vec![0.0; features * self.classes];
+        let (mut intercepts, mut iterations, mut slope) = (Vec::new(), 0, 0.0f64);
+        for (weights, steps, worst) in &solved {
+            let first = intercepts.len();
+            for (row, block) in
+                flat.chunks_exact_mut(self.classes).zip(weights.flat().chunks(weights.classes()))
+            {
+                row[first..first + block.len()].copy_from_slice(block);
+            }
+            intercepts.extend_from_slice(weights.intercepts());
+            (iterations, slope) = (iterations.max(*steps), slope.max(*worst));
+        }
+        Ok(Solution { weights: Weights::new(features, flat, intercepts)?, iterations, slope })
+    }
+}
+
+/// Does the work for every item, the next by whichever thread is free. The results are in order.
+fn on_threads<T: Sync, R: Send>(
+    items: &[T],
+    threads: Threads,
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let help = || {
+        while let Some((index, item)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            items.get(index).map(|item| (index, item))
+        } {
+            let result = work(item);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.get().min(items.len()) {
+            scope.spawn(help);
+        }
+        help();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Some classes, solved together.
+struct Part<'a> {
+    space: &'a Space,
+    targets: Vec<f64>,
+    classes: usize,
+    unit: f64,
+}
+
+impl Part<'_> {
+    fn samples(&self) -> usize {
+        self.targets.len() / self.classes
+    }
+
+    /// The minimiser, how many steps it took, and the longest slope.
+    fn solve(&self, strength: f64) -> Result<(Weights, usize, f64), Error> {
         let classes = self.classes;
-        let mut scores = vec![0.0; self.targets.len()];
         let zeros = vec![0.0; self.coordinates() * classes];
         let by_samples = matches!(self.space, Space::Samples { .. });
-        let mut at = Vector { image: by_samples.then(|| zeros.clone()), at: zeros };
+        let image = by_samples.then(|| zeros.clone());
+        let mut at = Vector { image, at: zeros, offset: self.log_odds() };
+        let mut scores = self.scores(&at)?;
         let mut slope = self.slope(&scores, &at, strength)?;
         let mut memory: VecDeque<Pair> = VecDeque::new();
         let mut iterations = 0;
         loop {
-            let length: Vec<f64> = at.dot(&at, classes).iter().map(|v| v.max(0.0).sqrt().max(1.0)).collect();
-            let slopes: Vec<f64> = slope.dot(&slope, classes).iter().map(|v| v.max(0.0).sqrt()).collect();
-            let relative: Vec<f64> = slopes.iter().zip(&length).map(|(s, l)| s / l).collect();
+            let root = |squares: Vec<f64>| squares.into_iter().map(|v| v.max(0.0).sqrt());
+            let lengths = root(at.dot_weights(&at, classes)).map(|length| length.max(1.0));
+            let relative: Vec<f64> =
+                root(slope.dot(&slope, classes)).zip(lengths).map(|(s, l)| s / l).collect();
             let worst = relative.iter().fold(0.0, |worst: f64, &s| worst.max(s));
             if worst <= TOLERANCE || iterations == MOST_ITERATIONS {
-                let weights = self.weights(&at)?;
-                return Ok(Solution { weights, iterations, slope: worst });
+                return Ok((self.weights(&at)?, iterations, worst));
             }
             iterations += 1;
             let mut direction = direction(&slope, &memory, classes);
@@ -198,8 +285,18 @@ impl Logistic {
         }
     }
 
+    /// The best intercepts for weights of zero, nearly: where the search starts.
+    fn log_odds(&self) -> Vec<f64> {
+        let mut positive = vec![0.5; self.classes];
+        for row in self.targets.chunks_exact(self.classes) {
+            positive.iter_mut().zip(row).for_each(|(count, y)| *count += f64::from(u8::from(*y > 0.0)));
+        }
+        let all = self.samples() as f64 + 1.0;
+        positive.into_iter().map(|count| (count / (all - count)).ln() / self.unit).collect()
+    }
+
     fn coordinates(&self) -> usize {
-        match &self.space {
+        match self.space {
             Space::Samples { .. } => self.samples(),
             Space::Weights { columns, .. } => match columns {
                 Matrix::Single(columns) => columns.len(),
@@ -210,10 +307,14 @@ impl Logistic {
 
     /// What a vector adds to the scores of the samples.
     fn scores(&self, vector: &Vector) -> Result<Vec<f64>, Error> {
-        match &self.space {
-            Space::Samples { .. } => Ok(vector.image().to_vec()),
-            Space::Weights { rows, .. } => rows.times(self.classes, vector.at.clone(), self.threads),
+        let mut scores = match self.space {
+            Space::Samples { .. } => vector.image().to_vec(),
+            Space::Weights { rows, .. } => rows.times(self.classes, vector.at.clone())?,
+        };
+        for row in scores.chunks_exact_mut(self.classes) {
+            row.iter_mut().zip(&vector.offset).for_each(|(score, offset)| *score += self.unit * offset);
         }
+        Ok(scores)
     }
 
     /// The slope of the objective, where these are the scores.
@@ -221,19 +322,24 @@ impl Logistic {
         let samples = self.samples() as f64;
         let residual = |(score, y): (&f64, &f64)| -y / (1.0 + (y * score).exp()) / samples;
         let residuals: Vec<f64> = scores.iter().zip(&self.targets).map(residual).collect();
+        let mut offset = vec![0.0; self.classes];
+        for row in residuals.chunks_exact(self.classes) {
+            offset.iter_mut().zip(row).for_each(|(sum, r)| *sum += self.unit * r);
+        }
         let strengths = vec![strength; self.classes];
-        let (mut slope, has_image) = match &self.space {
-            Space::Samples { .. } => (residuals, true),
-            Space::Weights { columns, .. } => (columns.times(self.classes, residuals, self.threads)?, false),
-        };
-        add(&mut slope, &strengths, &at.at);
-        let image = match &self.space {
-            Space::Samples { gram, .. } if has_image => {
-                Some(times(gram, self.classes, slope.clone(), self.threads)?)
+        match self.space {
+            Space::Samples { gram, .. } => {
+                let mut slope = residuals;
+                add(&mut slope, &strengths, &at.at);
+                let image = Some(times(gram, self.classes, slope.clone(), Threads::ONE)?);
+                Ok(Vector { at: slope, image, offset })
             }
-            _ => None,
-        };
-        Ok(Vector { at: slope, image })
+            Space::Weights { columns, .. } => {
+                let mut slope = columns.times(self.classes, residuals)?;
+                add(&mut slope, &strengths, &at.at);
+                Ok(Vector { at: slope, image: None, offset })
+            }
+        }
     }
 
     /// How far each class goes: to where the slope along its direction is a small part of what it was. The objective
@@ -250,7 +356,8 @@ impl Logistic {
         const ENOUGH: f64 = 0.2;
         let classes = self.classes;
         let start = slope.dot(direction, classes);
-        let (linear, square) = (at.dot(direction, classes), direction.dot(direction, classes));
+        let linear = at.dot_weights(direction, classes);
+        let square = direction.dot_weights(direction, classes);
         let mut steps: Vec<f64> = start.iter().map(|&s| if s < 0.0 { 1.0 } else { 0.0 }).collect();
         let mut brackets = vec![(0.0, f64::INFINITY); classes];
         for _ in 0..12 {
@@ -298,13 +405,14 @@ impl Logistic {
     }
 
     fn weights(&self, at: &Vector) -> Result<Weights, Error> {
-        let flat = match &self.space {
+        let flat = match self.space {
             Space::Samples { columns, .. } => {
-                times(&columns.convert::<f64>(), self.classes, at.at.clone(), self.threads)?
+                times(&columns.convert::<f64>(), self.classes, at.at.clone(), Threads::ONE)?
             }
             Space::Weights { .. } => at.at.clone(),
         };
-        Ok(Weights::new(flat.len() / self.classes, flat, vec![0.0; self.classes])?)
+        let intercepts = at.offset.iter().map(|offset| offset * self.unit).collect();
+        Ok(Weights::new(flat.len() / self.classes, flat, intercepts)?)
     }
 }
 

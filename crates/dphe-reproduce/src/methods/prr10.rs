@@ -6,7 +6,7 @@
 //!
 //! A change of one sample moves a minimiser by at most `2 / (n strength)`, if samples are not longer than 1. That is a
 //! Euclidean bound; independent Laplace noise on every weight would need one on the sum of magnitudes. So this is a
-//! baseline for accuracy, not a mechanism to rely on.
+//! baseline for accuracy, not a mechanism to rely on. Intercepts get the same noise, though nothing is proved of them.
 
 pub mod protocol;
 
@@ -40,15 +40,16 @@ impl<'a> Prr10<'a> {
     /// # Errors
     /// If numbers overflow.
     pub fn mean(&self, strength: f64) -> Result<Weights, Error> {
-        let mut sum: Vec<f64> = Vec::new();
+        let (mut sum, mut intercepts): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
         for user in &self.users {
             let solved = user.solve(strength)?.weights;
-            sum.resize(solved.dimension(), 0.0);
-            sum.iter_mut().zip(solved.flat()).for_each(|(sum, w)| *sum += w);
+            for (sum, part) in [(&mut sum, solved.flat()), (&mut intercepts, solved.intercepts())] {
+                sum.resize(part.len(), 0.0);
+                sum.iter_mut().zip(part).for_each(|(sum, w)| *sum += w);
+            }
         }
-        sum.iter_mut().for_each(|w| *w /= self.users.len() as f64);
-        let classes = self.scenario.initial.labels().class_count();
-        Ok(Weights::new(sum.len() / classes, sum, vec![0.0; classes])?)
+        sum.iter_mut().chain(&mut intercepts).for_each(|w| *w /= self.users.len() as f64);
+        Ok(Weights::new(self.scenario.initial.features().width(), sum, intercepts)?)
     }
 
     /// The mean with noise, and how good it is on the public samples.
@@ -64,8 +65,9 @@ impl<'a> Prr10<'a> {
     ) -> Result<Trial, Error> {
         let scale = noise_scale(self.scenario.fewest(), privacy.epsilon, strength);
         let mut noise = Noise::new(&seed.derive("output noise", 0));
-        let flat = mean.flat().iter().map(|w| w + noise.laplace(scale)).collect();
-        let weights = Weights::new(mean.features(), flat, mean.intercepts().to_vec())?;
+        let mut noisy = |numbers: &[f64]| numbers.iter().map(|w| w + noise.laplace(scale)).collect();
+        let flat = noisy(mean.flat());
+        let weights = Weights::new(mean.features(), flat, noisy(mean.intercepts()))?;
         let initial = accuracy(&weights, &self.scenario.initial, self.threads)?;
         Ok(Trial { strength, weights, initial })
     }

@@ -7,6 +7,8 @@
 //! w  <- w - rate mean_u G_u
 //! ```
 //!
+//! There are no intercepts: moved fast enough to matter in twenty iterations, they cost two points on Caltech101.
+//!
 //! `g_u` is drawn once, `xi_u` in each iteration. The Laplace noise spends epsilon anew each time, as Jayaraman et al.
 //! (NeurIPS 2018) point out.
 
