@@ -95,7 +95,8 @@ impl Experiment for Clustering {
             .scenario
             .get((index, run.seed), || source.scenario(&self.settings, users, Dealing::Disjoint, run.seed))?;
         let rounds = rounds.unwrap_or(ROUNDS);
-        let found = find(&scenario, method, rounds, 1.0 - source.sparsity, &Seed::new(run.seed), threads)?;
+        let share = 1.0 - source.centre_sparsity;
+        let found = find(&scenario, method, rounds, share, &Seed::new(run.seed), threads)?;
         let (features, truth) = private(&scenario)?;
         let inside = agreement(&found.centroids, &features, &truth, threads)?;
         let outside = agreement_held_out(&found.centroids, &scenario.held_out, threads)?;

@@ -26,6 +26,8 @@ pub struct Source {
     pub test_per_class: usize,
     /// How sparse messages are to be. 64 pixels have fewer to spare than 2,048 deep features.
     pub sparsity: f64,
+    /// How sparse centres of clusters are to be.
+    pub centre_sparsity: f64,
 }
 
 impl Source {
@@ -39,6 +41,7 @@ impl Source {
             train_per_class: 30,
             test_per_class: 50,
             sparsity: 0.9,
+            centre_sparsity: 0.9,
         }
     }
 
@@ -63,6 +66,7 @@ impl Source {
             train_per_class: 60,
             test_per_class: 50,
             sparsity: 0.6,
+            centre_sparsity: 0.3,
         }
     }
 

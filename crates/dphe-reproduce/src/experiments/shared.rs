@@ -22,10 +22,10 @@ impl<K, V> Default for Memo<K, V> {
 impl<K: PartialEq, V> Memo<K, V> {
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Result<V, Error>) -> Result<Arc<V>, Error> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, value)) = &*last {
-            if *known == key {
-                return Ok(value.clone());
-            }
+        if let Some((known, value)) = &*last
+            && *known == key
+        {
+            return Ok(value.clone());
         }
         // not two large splits at once
         *last = None;

@@ -84,9 +84,13 @@ impl Table2 {
 
     /// Ciphertexts of one number each, as the paper counts them: whole shards of a tenth of all weights.
     fn padded(&self, sparsity: f64) -> f64 {
-        let weights = self.dimension() as f64;
-        let capacity = (0.1 * weights).ceil();
-        ((1.0 - sparsity) * weights / capacity).ceil().max(1.0) * capacity
+        let nonzeros = (1.0 - sparsity) * self.dimension() as f64;
+        (nonzeros / self.capacity()).ceil().max(1.0) * self.capacity()
+    }
+
+    /// Numbers in a shard.
+    fn capacity(&self) -> f64 {
+        (0.1 * self.dimension() as f64).ceil()
     }
 
     fn dimension(&self) -> usize {
@@ -120,8 +124,8 @@ impl Table2 {
                 Row::Packed(form) => (form, None),
             };
             let sparse = form.profile() == Profile::Paper;
-            let ciphertexts =
-                if sparse { Some(self.padded(sparsity / 100.0)) } else { of("ciphertexts").mean() };
+            let padded = of("shards").mean().map(|shards| shards * self.capacity());
+            let ciphertexts = if sparse { padded } else { of("ciphertexts").mean() };
             let seconds = |each: Option<f64>| each.zip(ciphertexts.filter(|_| sparse)).map(|(e, c)| e * c);
             table.push(vec![
                 Cell::from(form.name()),

@@ -105,21 +105,22 @@ pub fn find(
         Method::S10Everywhere => plain(batches.fit(&plus_plus(&all, clusters, seed)?, &all, seed)?),
         Method::FullPasses => plain(lloyd(&start, &all, rounds, threads)?),
         Method::DualAveraging => {
-            let strength = DualAveraging { strength: 1.0, gamma: 3.0, iterations: 200 };
-            let rounds = rounds.div_ceil(2);
-            self::rounds(
-                scenario,
-                start,
-                rounds,
-                Sparsifier::DualAveraging(strength),
-                Weighting::Plain,
-                seed,
-                threads,
-            )
+            let strength = strength_for(&lloyd(&start, scenario.initial.features(), 1, threads)?, share);
+            let averaging = DualAveraging { strength, gamma: 3.0, iterations: 200 };
+            let (sparsifier, rounds) = (Sparsifier::DualAveraging(averaging), rounds.div_ceil(2));
+            self::rounds(scenario, start, rounds, sparsifier, Weighting::Plain, seed, threads)
         }
         Method::PlainMean => self::rounds(scenario, start, rounds, part, Weighting::Plain, seed, threads),
         Method::Counted => self::rounds(scenario, start, rounds, part, Weighting::Counts, seed, threads),
     }
+}
+
+/// The strength that would leave this share of the numbers of public centres.
+fn strength_for(public: &Centroids, share: f64) -> f64 {
+    let mut magnitudes: Vec<f64> = public.flat().iter().map(|c| c.abs()).collect();
+    magnitudes.sort_by(|a, b| b.total_cmp(a));
+    let left = (magnitudes.len() as f64 * share) as usize;
+    magnitudes.get(left).copied().unwrap_or(0.0)
 }
 
 fn rounds(
