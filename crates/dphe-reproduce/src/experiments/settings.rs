@@ -153,7 +153,7 @@ impl Settings {
     }
 
     pub(crate) fn seeds(&self) -> impl Iterator<Item = u64> {
-        self.seed..self.seed + self.runs
+        self.seed..self.seed.saturating_add(self.runs)
     }
 
     /// Whether a repetition is encrypted, in a form that packs numbers or in one that does not.

@@ -211,6 +211,10 @@ impl Experiment for Table2 {
         times.chain(runs(&self.settings, &names)).collect()
     }
 
+    fn weight(&self, run: &Run) -> f64 {
+        if run.what.starts_with(Form::SolvedWeights.name()) { 5.0 } else { 1.0 }
+    }
+
     fn measure(&self, run: &Run, stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
         if let Some(bits) = timing::BITS.into_iter().find(|&bits| timing::name(bits) == run.what) {
             return timing::measure(bits, self.settings.threads, stopwatch);
