@@ -184,6 +184,10 @@ fn encryption_changes_nothing_and_averages_come_close_to_all_data_in_one_place()
         let method = Dphe::new(&scenario, recipe, &seed, Threads::all()).unwrap();
         let outcome = method.encrypted(&keys, &mut Stopwatch::none()).unwrap();
         assert_eq!(outcome.equal, Some(true), "{form:?}");
+        if form.profile() != dphe::Profile::Paper {
+            let counted = outcome.reports[0].cost.ciphertexts as f64;
+            assert_eq!(method.ciphertexts(&outcome).unwrap(), counted, "{form:?}");
+        }
         let found = accuracy(&outcome.weights, &scenario.held_out, THREADS).unwrap();
         assert!(found > pooled - 12.0, "{form:?}: {found} against {pooled}");
         let sparsity = outcome.mean(|report| report.message_sparsity);

@@ -285,7 +285,7 @@ impl<'a> Dphe<'a> {
         Ok(TaskParams::new(TaskId::from_bytes(bytes), self.config()?)?)
     }
 
-    /// Ciphertexts of a mean message: counted where there were any, else as many as there would have been.
+    /// Ciphertexts of a mean message, whether they were made or not.
     ///
     /// # Errors
     /// If the model does not fit a task.
