@@ -210,7 +210,7 @@ impl Experiment for Figure4 {
                 of("samples").mean().into(),
                 of("sparsity").mean().into(),
                 of("ciphertexts").mean().into(),
-                of("equal").0.iter().sum::<f64>().into(),
+                (of("equal").0.iter().filter(|&&equal| equal == 1.0).count() as f64).into(),
             ]);
         }
         let plot = |duplicated: bool, title: &str| {
