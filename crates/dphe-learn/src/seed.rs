@@ -31,6 +31,11 @@ impl Seed {
         Self(hash.finalize().into())
     }
 
+    /// The bytes, to start another generator from: everything random in an experiment follows from one seed.
+    pub fn to_bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     /// The stream that starts here.
     pub(crate) fn stream(&self) -> Stream {
         Stream(ChaCha20Rng::from_seed(self.0))
@@ -86,6 +91,7 @@ mod tests {
         assert_ne!(seed.derive("order", 1), seed.derive("order", 2));
         assert_ne!(seed.derive("order", 1), seed.derive("split", 1));
         assert_eq!(format!("{seed:?}"), "Seed(..)");
+        assert_eq!(Seed::from_bytes(seed.to_bytes()), seed);
     }
 
     #[test]

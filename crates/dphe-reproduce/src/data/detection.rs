@@ -1,0 +1,79 @@
+//! Detection: a list of files that show something, or do not.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use dphe_learn::Labels;
+
+use super::layout::Layout;
+use super::samples::Samples;
+use super::{Presplit, Unsplit};
+use crate::Error;
+
+const ANCHOR: &str = "life-logging";
+const LIST: Layout =
+    Layout { expected: "a CSV file with the columns file,label, labels 0 or 1", anchor: ANCHOR };
+const FEATURES: Layout = Layout {
+    expected: "features.npz as `dphe extract` writes it, whose array `files` names the pictures",
+    anchor: ANCHOR,
+};
+
+/// Reads a list `file,label` and the features of these files. Labels are 1, and 0 or -1.
+///
+/// # Errors
+/// [`Error::Data`] if a file is missing or not as expected, or a picture of the list has no features.
+pub fn detection(list: &Path, features: &Path) -> Result<Unsplit, Error> {
+    of(list, &Samples::read(features, FEATURES)?)
+}
+
+/// Reads `train.csv`, `test.csv` and `features.npz` in a folder: a detector's pictures, split.
+///
+/// # Errors
+/// As [`detection`].
+pub fn lifelog(folder: &Path) -> Result<Presplit, Error> {
+    let samples = Samples::in_folder(folder, FEATURES)?;
+    let (train, test) = (of(&folder.join("train.csv"), &samples)?, of(&folder.join("test.csv"), &samples)?);
+    let description = format!("{}; {}", train.description, test.description);
+    Ok(Presplit { initial: None, train: train.data, held_out: test.data, names: train.names, description })
+}
+
+fn of(list: &Path, samples: &Samples) -> Result<Unsplit, Error> {
+    let bad = |what: String| LIST.error(list, what);
+    let text = LIST.text(list)?;
+    let by_file = samples.by_file()?;
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let header = reader.headers().map_err(|error| bad(error.to_string()))?;
+    if header.iter().ne(["file", "label"]) {
+        let found: Vec<&str> = header.iter().take(5).collect();
+        return Err(bad(format!("line 1: the columns {}", found.join(","))));
+    }
+    let (mut chosen, mut present, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    for record in reader.records() {
+        let record = record.map_err(|error| bad(error.to_string()))?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let file = record.get(0).unwrap_or_default();
+        present.push(match record.get(1).unwrap_or_default() {
+            "1" => true,
+            "0" | "-1" => false,
+            other => return Err(bad(format!("line {line}: the label {other:?}"))),
+        });
+        let sample = by_file.get(file).copied();
+        let sample = sample.ok_or_else(|| {
+            bad(format!("line {line}: there are no features of {file} in {}", samples.path.display()))
+        })?;
+        if !seen.insert(sample) {
+            return Err(bad(format!("line {line}: {file} is there twice")));
+        }
+        chosen.push(sample);
+    }
+    let positive = present.iter().filter(|&&there| there).count();
+    let labels = Labels::attributes(1, present).map_err(|_| bad("the list is empty".to_owned()))?;
+    let data = samples.dataset(&chosen, labels)?;
+    let description = format!(
+        "{}: {} pictures, {positive} of them positive, {} features",
+        list.display(),
+        data.len(),
+        data.features().width()
+    );
+    Ok(Unsplit { data, names: vec!["positive".to_owned()], description })
+}

@@ -1,0 +1,74 @@
+//! Full-batch gradient descent: the average of what was misclassified.
+
+use dphe_learn::{Features, Real};
+
+use super::step::{Intercepts, SeenStep, dot, norm, with_intercept};
+
+/// What a step over all of a user's samples gives away, if all have the same label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeakedAverage {
+    /// The mean of the samples, weighted by the slope of the loss. Hinge: the mean of those that violate the margin.
+    /// Logistic: the more wrong, the more weight; exactly the mean of all at weights of zero.
+    pub mean: Vec<f64>,
+    /// The sum of the weights by the number of samples. Hinge: the share that violates the margin.
+    pub weight: f64,
+    /// The label that all have, +1 or -1.
+    pub label: f64,
+}
+
+/// The average that a step gives away. None if the step only shrank the weights. Where a user has both labels the
+/// result is a mean with signs, which says less.
+pub fn average(step: &SeenStep<'_>, intercepts: &Intercepts) -> Option<LeakedAverage> {
+    let found = with_intercept(step, intercepts)?;
+    let weight = intercepts.gradient(step.size).abs();
+    Some(LeakedAverage { mean: found.sample, weight, label: found.label })
+}
+
+/// How many of these samples are nearer to the guess than the nearest of the true ones, by the angle between them,
+/// plus one: 1 means that the guess leads straight to a true one. None without true samples.
+pub fn rank_by_cosine<T: Real>(guess: &[f64], samples: &Features<T>, truth: &[usize]) -> Option<usize> {
+    let cosines: Vec<f64> = samples
+        .rows()
+        .map(|row| {
+            let row: Vec<f64> = row.iter().map(|x| x.to_f64()).collect();
+            dot(guess, &row) / (norm(guess) * norm(&row)).max(f64::MIN_POSITIVE)
+        })
+        .collect();
+    let best = truth.iter().filter_map(|&i| cosines.get(i)).copied().max_by(f64::total_cmp)?;
+    Some(1 + cosines.iter().filter(|&&cosine| cosine > best).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::step::relative_error;
+    use super::*;
+
+    #[test]
+    fn the_mean_of_violators_and_their_number() {
+        // three negative samples, of which the first two violate the margin: -(w.x + b) < 1
+        let (before, b) = ([1.0, 0.0], 0.5);
+        let samples = [[1.0, 2.0], [-1.0, 4.0], [-3.0, 7.0]];
+        let margin = |x: &[f64; 2]| -(dot(&before, x) + b);
+        assert_eq!(samples.map(|x| margin(&x) < 1.0), [true, true, false]);
+        let (size, strength, rate) = (0.2, 0.01, 1.0);
+        // the mean gradient is the sum of the violators by 3
+        let gradient = [0.0 / 3.0, 6.0 / 3.0];
+        let after: Vec<f64> =
+            before.iter().zip(gradient).map(|(w, g)| w * (1.0 - size * strength) - size * g).collect();
+        let step = SeenStep { before: &before, after: &after, size, strength };
+        let seen = Intercepts { before: b, after: b - size * 2.0 / 3.0, rate };
+        let leaked = average(&step, &seen).unwrap();
+        assert!(relative_error(&leaked.mean, &[0.0, 3.0]) < 1e-12, "{leaked:?}");
+        assert!((leaked.weight * 3.0 - 2.0).abs() < 1e-12);
+        assert_eq!(leaked.label, -1.0);
+    }
+
+    #[test]
+    fn ranks() {
+        let samples = Features::new(2, vec![1.0f64, 0.0, 1.0, 1.0, 0.0, 5.0, -1.0, 0.0]).unwrap();
+        assert_eq!(rank_by_cosine(&[2.0, 0.1], &samples, &[0]), Some(1));
+        assert_eq!(rank_by_cosine(&[2.0, 0.1], &samples, &[2, 1]), Some(2));
+        assert_eq!(rank_by_cosine(&[2.0, 0.1], &samples, &[3]), Some(4));
+        assert_eq!(rank_by_cosine(&[2.0, 0.1], &samples, &[]), None);
+    }
+}

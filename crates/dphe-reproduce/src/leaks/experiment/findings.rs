@@ -1,0 +1,256 @@
+//! What follows from the leaks.
+
+use super::super::measure::{BATCHES, CLOSE, PICTURES};
+use super::super::picture::pair;
+use super::{LEAKS, Leaks};
+use crate::{Cell, Claim, Column, Findings, Measured, Measurement, Picture, Plot, Run, Table, Unit};
+
+/// All measurements of one leak, by seed.
+struct Of<'a>(Vec<&'a Measurement>);
+
+impl<'a> Of<'a> {
+    fn new(leaks: &Leaks, measured: &'a Measured, leak: &str) -> Self {
+        let run = |seed| Run { what: leaks.run_name(leak), seed };
+        Self((0..leaks.seeds).filter_map(|seed| measured.get(&run(seed))).collect())
+    }
+
+    fn all(&self, name: &str) -> impl Iterator<Item = f64> {
+        self.0.iter().filter_map(move |measurement| measurement.get(name).copied())
+    }
+
+    fn mean(&self, name: &str) -> Option<f64> {
+        let count = self.all(name).count();
+        (count > 0).then(|| self.all(name).sum::<f64>() / count as f64)
+    }
+
+    fn sum(&self, name: &str) -> f64 {
+        self.all(name).sum()
+    }
+
+    /// How many samples something was known of.
+    fn exposed(&self) -> f64 {
+        self.all("samples").zip(self.all("exposed")).map(|(samples, share)| (samples * share).round()).sum()
+    }
+
+    fn most(&self, name: &str) -> Option<f64> {
+        self.all(name).max_by(f64::total_cmp)
+    }
+
+    fn percent(&self, name: &str) -> Option<f64> {
+        self.mean(name).map(|share| share * 100.0)
+    }
+}
+
+pub(super) fn of(leaks: &Leaks, measured: &Measured) -> Findings {
+    let of = |leak: &str| Of::new(leaks, measured, leak);
+    let mut notes = vec![
+        "The aggregator knows the public weights, what one user sends in the clear, the step's size and strength \
+         (both follow from published numbers here). Steps are those of the learner that users have; steps of \
+         gradient descent are made by the experiment."
+            .to_owned(),
+    ];
+    if leaks.pixels.is_none() {
+        notes.push(
+            "Features are not pixels, so there are no pictures: inverting features to images is another \
+                    step, which the paper shows and we do not."
+                .to_owned(),
+        );
+    }
+    Findings {
+        title: format!("What one plain update gives away: {}", leaks.name),
+        notes,
+        tables: vec![steps(of), averages(&of("average"))]
+            .into_iter()
+            .filter(|t| !t.rows.is_empty())
+            .collect(),
+        plots: plots(&of("average")),
+        pictures: pictures(leaks, measured),
+        claims: claims(of),
+    }
+}
+
+fn steps<'a>(of: impl Fn(&str) -> Of<'a>) -> Table {
+    let rows = LEAKS
+        .iter()
+        .filter(|(leak, _)| !matches!(*leak, "average" | "sealed"))
+        .map(|(leak, title)| (of(leak), title))
+        .filter(|(of, _)| !of.0.is_empty())
+        .map(|(of, title)| {
+            vec![
+                Cell::from(*title),
+                of.sum("samples").into(),
+                of.percent("exposed").into(),
+                of.percent("recovered").into(),
+                of.most("worst_error").into(),
+                of.percent("two_roots").into(),
+                of.percent("right_of_two").into(),
+                of.percent("share_of_norm").into(),
+            ]
+        });
+    Table {
+        title: "One step from one sample".to_owned(),
+        columns: vec![
+            Column::new("step", "step", Unit::Text),
+            Column::new("samples", "samples", Unit::Count),
+            Column::new("exposed", "exposed", Unit::Percent),
+            Column::new("recovered", "of these recovered to 1e-6", Unit::Percent),
+            Column::new("worst", "worst relative error", Unit::Plain),
+            Column::new("two", "with two candidates", Unit::Percent),
+            Column::new("right", "of these the length picks the right one", Unit::Percent),
+            Column::new("norm", "share of squared length recovered", Unit::Percent),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn averages(average: &Of<'_>) -> Table {
+    let mut rows = Vec::new();
+    for loss in ["hinge", "logistic"] {
+        for batch in BATCHES {
+            let name = |key: &str| format!("{loss}_{batch:02}_{key}");
+            if average.mean(&name("samples")).is_none() {
+                continue;
+            }
+            rows.push(vec![
+                Cell::from(loss),
+                Cell::Number(batch as f64),
+                average.sum(&name("samples")).into(),
+                average.percent(&name("exposed")).into(),
+                average.most(&name("worst_error")).into(),
+                average.percent(&name("first_by_cosine")).into(),
+                average.most(&name("first_round_error")).into(),
+            ]);
+        }
+    }
+    Table {
+        title: "Gradient descent by users who have only counter-examples".to_owned(),
+        columns: vec![
+            Column::new("loss", "loss", Unit::Text),
+            Column::new("batch", "samples of a user", Unit::Count),
+            Column::new("users", "users", Unit::Count),
+            Column::new("exposed", "users exposed", Unit::Percent),
+            Column::new("worst", "worst relative error of the leaked average", Unit::Plain),
+            Column::new("first", "leads to one of its samples", Unit::Percent),
+            Column::new("first_round", "worst error from weights of zero", Unit::Plain),
+        ],
+        rows,
+    }
+}
+
+fn plots(average: &Of<'_>) -> Vec<Plot> {
+    let series = ["hinge", "logistic"].map(|loss| {
+        let point = |&batch: &usize| {
+            let share = average.percent(&format!("{loss}_{batch:02}_first_by_cosine"))?;
+            Some((batch as f64, share))
+        };
+        (loss.to_owned(), BATCHES.iter().filter_map(point).collect::<Vec<_>>())
+    });
+    let series: Vec<_> = series.into_iter().filter(|(_, points)| !points.is_empty()).collect();
+    if series.is_empty() {
+        return Vec::new();
+    }
+    vec![Plot {
+        title: "The average of a user's samples leads to one of them".to_owned(),
+        x: "samples of the user".to_owned(),
+        logarithmic: true,
+        y: "users, %".to_owned(),
+        unit: Unit::Percent,
+        series,
+    }]
+}
+
+fn pictures(leaks: &Leaks, measured: &Measured) -> Vec<Picture> {
+    let Some((width, white)) = leaks.pixels else { return Vec::new() };
+    let mut pictures = Vec::new();
+    for (leak, title) in LEAKS {
+        // of the models under logistic loss, one is enough
+        if matches!(leak, "logistic-1" | "logistic-25") {
+            continue;
+        }
+        let right = match leak {
+            "average" => "left: the mean of five samples; right: computed from the weights",
+            "sealed" => "left: the sample; right: bytes of its ciphertexts, put in order",
+            _ => "left: the sample; right: computed from the weights",
+        };
+        let Some(measurement) = measured.get(&Run { what: leaks.run_name(leak), seed: 0 }) else { continue };
+        let lines = || vec![title.to_owned(), right.to_owned()];
+        pictures.extend((0..PICTURES).filter_map(|n| pair(measurement, n, width, white, lines())));
+    }
+    pictures
+}
+
+fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (leak, text) in [
+        ("hinge", "Hinge: whatever violates the margin is recovered from one step"),
+        ("logistic-5", "Logistic: one of at most two candidates is the sample"),
+        ("intercept", "With an intercept the sample and its label follow, whatever the loss"),
+        ("elastic-net", "L1 hides only features whose weights come out as zero; all others are recovered"),
+    ] {
+        let of = of(leak);
+        let (Some(recovered), Some(worst)) = (of.percent("recovered"), of.most("worst_error")) else {
+            continue;
+        };
+        let labels = of.mean("right_labels").unwrap_or(1.0);
+        let norm = of.percent("share_of_norm");
+        let norm = norm.map_or(String::new(), |norm| format!("; {norm:.1} % of the squared length"));
+        claims.push(Claim {
+            text: format!("{text}, to 1e-6."),
+            holds: recovered == 100.0 && worst < CLOSE && labels == 1.0,
+            seen: format!(
+                "{recovered:.2} % of {} exposed samples, worst error {worst:.1e}{norm}",
+                of.exposed()
+            ),
+        });
+    }
+    let roots: Vec<_> = ["logistic-1", "logistic-5", "logistic-25"]
+        .iter()
+        .filter_map(|leak| {
+            Some((leak.trim_start_matches("logistic-").to_owned(), of(leak).percent("right_of_two")?))
+        })
+        .collect();
+    if !roots.is_empty() {
+        let seen: Vec<_> =
+            roots.iter().map(|(epochs, share)| format!("{share:.1} % after {epochs}")).collect();
+        claims.push(Claim {
+            text: "Of two candidates, the usual length of samples picks the right one in four of five cases."
+                .to_owned(),
+            holds: roots.iter().all(|&(_, share)| share >= 80.0),
+            seen: format!("{} epochs", seen.join(", ")),
+        });
+    }
+    let average = of("average");
+    if let Some(single) = average.percent("hinge_01_first_by_cosine") {
+        let worst = BATCHES.iter().filter_map(|b| average.most(&format!("hinge_{b:02}_worst_error")));
+        let worst = worst.fold(0.0, f64::max);
+        let both = average.percent("hinge_02_first_by_cosine").unwrap_or(0.0);
+        claims.push(Claim {
+            text: "Gradient descent gives the exact average of the misclassified samples away; of one sample, the \
+                   sample."
+                .to_owned(),
+            holds: single == 100.0 && worst < CLOSE,
+            seen: format!("rank 1 for {single:.1} % of single samples, {both:.1} % of pairs; worst error {worst:.1e}"),
+        });
+    }
+    let sealed = of("sealed");
+    if let (Some(place), Some(plain)) = (sealed.mean("mean_place"), sealed.percent("plain_first")) {
+        let samples = sealed.sum("samples").max(1.0);
+        // the mean of uniform places
+        let deviation = (1.0 / (12.0 * samples)).sqrt();
+        let common = sealed.sum("common_ciphertexts");
+        claims.push(Claim {
+            text: "Sealed, the same step says nothing: an aggregator with both permutations, but without the key, \
+                   ranks the sample no better than chance."
+                .to_owned(),
+            holds: (place - 0.5).abs() < 4.0 * deviation
+                && common == 0.0
+                && sealed.all("sizes").all(|sizes| sizes == 1.0),
+            seen: format!(
+                "mean place {place:.2} of 1 (chance .50, deviation {deviation:.2}) over {samples} samples, {plain:.0} \
+                 % first in the clear; {common} of {} ciphertexts repeat in a second sealing",
+                sealed.sum("ciphertexts")
+            ),
+        });
+    }
+    claims
+}
