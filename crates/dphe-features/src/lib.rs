@@ -3,6 +3,8 @@
 mod classifier;
 #[cfg(any(feature = "parquet", feature = "extract"))]
 mod contained;
+#[cfg(feature = "extract")]
+mod depthwise;
 mod error;
 #[cfg(feature = "extract")]
 mod extract;

@@ -9,8 +9,8 @@ use tract_onnx::pb::{self, tensor_shape_proto::dimension::Value, type_proto};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::transform::get_transform;
 
-use crate::Error;
 use crate::contained::contained;
+use crate::{Error, depthwise};
 
 /// A network that is ready to run, from several threads at once.
 pub struct FeatureModel {
@@ -80,6 +80,7 @@ impl FeatureModel {
             .and_then(|model| model.with_input_fact(0, f32::fact([1, 3, side, side]).into()))
             .and_then(|model| model.into_typed())
             .and_then(|model| model.into_decluttered())
+            .and_then(depthwise::use_ours)
             .and_then(channels_last)
             .and_then(|model| model.into_optimized())
             .map_err(failed)?;

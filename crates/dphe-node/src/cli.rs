@@ -194,7 +194,9 @@ impl CliError {
             Self::KeyFile(error) => error.hint(),
             Self::Samples(error) => error.hint(),
             Self::Model(error) => error.hint(),
-            Self::Federate(error) => error.advice().map(Into::into),
+            Self::Federate(error) | Self::Reproduce(dphe_reproduce::Error::Federate(error)) => {
+                error.advice().map(Into::into)
+            }
             Self::Output { .. } => Some("a folder that you may write to, with room left".into()),
             Self::Features(error) => error.hint(),
             Self::Data { hint, .. } => Some(hint.clone()),
@@ -212,6 +214,7 @@ impl CliError {
             Self::KeyBits(_) => Some("--bits 3072, or --bits 1024 --paper to reproduce the paper".into()),
             Self::Paillier(_)
             | Self::Protocol(_)
+            | Self::Reproduce(_)
             | Self::Learn(_)
             | Self::Randomness(_)
             | Self::Report(_) => None,

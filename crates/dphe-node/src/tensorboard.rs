@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dphe_reproduce::data::write_record;
+
 /// A file of events that grows with the rounds. Each record is written whole; a cut one is what TensorBoard waits at.
 pub struct EventFile {
     file: File,
@@ -51,10 +53,11 @@ impl EventFile {
         self.record(&event.concat())
     }
 
+    /// In one write: what is read meanwhile is whole, or not there.
     fn record(&mut self, data: &[u8]) -> io::Result<()> {
-        let length = (data.len() as u64).to_le_bytes();
-        let (head, tail) = (masked(&length).to_le_bytes(), masked(data).to_le_bytes());
-        self.file.write_all(&[&length, &head[..], data, &tail].concat())
+        let mut record = Vec::new();
+        write_record(&mut record, data)?;
+        self.file.write_all(&record)
     }
 }
 
@@ -82,41 +85,24 @@ fn text(field: u8, bytes: &[u8]) -> Vec<u8> {
     [tagged(field, 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
-/// CRC-32C, turned and shifted so that a checksum of checksums is none.
-fn masked(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
-    for &byte in bytes {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
-        }
-    }
-    (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
 #[cfg(test)]
 mod tests {
+    use dphe_reproduce::data::Records;
+
     use super::*;
 
     #[test]
     fn records_are_as_the_format_says() {
-        // the check value of CRC-32C
-        let crc = masked(b"123456789").wrapping_sub(0xa282_ead8).rotate_left(15);
-        assert_eq!(crc, 0xe306_9283);
         let folder = tempfile::tempdir().unwrap();
         let mut events = EventFile::create(&folder.path().join("new")).unwrap();
         events.scalars(300, &[("accuracy", 0.5), ("sparsity", 0.25)]).unwrap();
         let bytes = std::fs::read(events.path()).unwrap();
-        let mut rest = &bytes[..];
+        let mut input = Records::new(&bytes[..]);
         let mut records = Vec::new();
-        while let Some((head, after)) = rest.split_first_chunk::<12>() {
-            let length = u64::from_le_bytes(head[..8].try_into().unwrap()) as usize;
-            assert_eq!(masked(&head[..8]).to_le_bytes(), head[8..]);
-            assert_eq!(masked(&after[..length]).to_le_bytes(), after[length..length + 4]);
-            records.push(&after[..length]);
-            rest = &after[length + 4..];
+        while let Some(record) = input.next().transpose().unwrap() {
+            records.push(record);
         }
-        assert!(rest.is_empty() && records.len() == 2);
+        assert_eq!(records.len(), 2);
         assert_eq!(&records[0][9..], b"\x1a\x0dbrain.Event:2");
         let scalars = b"\x10\xac\x02\x2a\x22\x0a\x0f\x0a\x08accuracy\x15\x00\x00\x00\x3f\x0a\x0f\x0a\x08sparsity\x15\x00\x00\x80\x3e";
         assert_eq!(&records[1][9..], scalars);

@@ -42,6 +42,7 @@ struct Services {
 
 const LIMITS: Limits = Limits {
     connections: 64,
+    connections_of_one: 8,
     handshake: Duration::from_millis(1_500),
     head: Duration::from_millis(1_500),
     body: Duration::from_millis(1_500),
@@ -263,6 +264,33 @@ async fn raw(services: &Services, request: &[u8]) -> String {
         }
     }
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_takes_more_than_his_places() {
+    let services = services().await;
+    let (kit, other) = (services.town.kit("user-1"), services.town.kit("user-2"));
+    let client = |kit: &dphe_node::kit::Kit| {
+        let name = server_name(kit.roster(), Party::Aggregator).unwrap();
+        Client::new(services.town.aggregator.to_string(), name, kit.tls().client().unwrap(), 1 << 20)
+    };
+    // those that are held open are all of one user's
+    let mut held = Vec::new();
+    for _ in 0..LIMITS.connections_of_one {
+        let mut client = client(&kit);
+        get(&mut client, "/v1/status").await.unwrap();
+        held.push(client);
+    }
+    let mut one_more = client(&kit);
+    assert!(get(&mut one_more, "/v1/status").await.is_err(), "one more is closed");
+    assert_eq!(services.metrics.refusals("busy"), 1);
+    get(&mut client(&other), "/v1/status").await.expect("another user has places of its own");
+    held.pop();
+    let begin = Instant::now();
+    while get(&mut one_more, "/v1/status").await.is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "a place that was given back can be taken");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

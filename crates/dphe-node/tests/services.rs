@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dphe_learn::Seed;
 use dphe_node::http::server::shutdown;
 use dphe_node::learning::{LinearModelMaker, LinearTrainer};
-use dphe_node::service::aggregator::AggregatorService;
+use dphe_node::service::aggregator::{AggregatorService, Board, RoundEnding, RoundRecord};
 use dphe_node::service::user::UserSummary;
 use dphe_node::service::{ServiceOptions, key_generator, user};
 use dphe_node::store::{Archive as _, SqliteStore};
@@ -97,4 +97,71 @@ async fn rotating_blocks_equal_the_simulation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_blocks_equal_the_simulation() {
     equals_the_simulation(Plan { rounds: 3, users: 4, sparse: true, ..Plan::default() }).await;
+}
+
+/// Rounds that nobody comes to, one after the other, and a restart in their midst: what was learnt before is still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_rounds_forget_nothing() {
+    let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = a.local_addr().unwrap();
+    let plan = Plan { rounds: 1_000, time: ("200ms", "600ms"), ..Plan::default() };
+    let town = Town::new(plan, address, g.local_addr().unwrap());
+    let (switch, stop) = shutdown();
+    let (kit, until) = (town.kit("key-generator"), stop.clone());
+    let store = SqliteStore::open(&town.data("key-generator")).await.unwrap();
+    tokio::spawn(
+        async move { key_generator::run(&kit, b"", store, g, ServiceOptions::default(), until).await },
+    );
+    let start = |listener: TcpListener| {
+        let (kit, data) = (town.kit("aggregator"), town.data("aggregator"));
+        async move {
+            let (switch, stop) = shutdown();
+            let store = SqliteStore::open(&data).await.unwrap();
+            let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+            let service =
+                AggregatorService::start(&kit, store, &data, maker, ServiceOptions::default()).await.unwrap();
+            let board = service.board();
+            (board, switch, tokio::spawn(service.run(listener, stop)))
+        }
+    };
+    let (mut board, leave, running) = start(a).await;
+    let first = board.borrow().model.clone().unwrap().0;
+
+    let (users_leave, users_stop) = shutdown();
+    for (n, name) in town.users().into_iter().enumerate() {
+        let (kit, data, stop) = (town.kit(&name), town.data(&name), users_stop.clone());
+        tokio::spawn(async move {
+            let store = SqliteStore::open(&data).await.unwrap();
+            let (task, seed) = (kit.roster().task().clone(), Seed::new(SEED).derive("user", n as u64));
+            let trainer = LinearTrainer::new(kit.task_file(), task, samples(n), seed).unwrap();
+            user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+        });
+    }
+    let wait = Duration::from_secs(60);
+    let is = |ending| move |record: &RoundRecord| record.ending == ending;
+    let published = is(RoundEnding::Published);
+    timeout(wait, board.wait_for(|board| board.records.iter().any(published))).await.unwrap().unwrap();
+    users_leave.stop();
+
+    /// How many rounds in a row were given up last.
+    fn quiet(board: &Board) -> usize {
+        board.records.iter().rev().take_while(|record| record.ending == RoundEnding::Aborted).count()
+    }
+    timeout(wait, board.wait_for(|board| quiet(board) >= 3)).await.unwrap().unwrap();
+    let learnt = board.borrow().model.clone().unwrap().0;
+    assert_ne!(learnt, first, "something was learnt");
+    leave.stop();
+    timeout(Duration::from_secs(15), running).await.unwrap().unwrap().unwrap();
+
+    let (mut board, leave, running) = start(TcpListener::bind(address).await.unwrap()).await;
+    timeout(wait, board.wait_for(|board| quiet(board) >= 6)).await.unwrap().unwrap();
+    assert_eq!(
+        board.borrow().model.clone().unwrap().0,
+        learnt,
+        "the model outlives quiet rounds and a restart"
+    );
+    leave.stop();
+    timeout(Duration::from_secs(15), running).await.unwrap().unwrap().unwrap();
+    switch.stop();
 }

@@ -147,7 +147,7 @@ fn a_folder_that_cannot_be_used_is_refused() {
     let mount = |args: &[&str]| {
         Command::new("mount").args(args).arg(&path).output().is_ok_and(|o| o.status.success())
     };
-    if !mount(&["-t", "tmpfs", "-o", "ro,size=64k", "tmpfs"]) {
+    if !mount(&["-t", "tmpfs", "-o", "ro,size=64k,mode=700", "tmpfs"]) {
         return println!("SKIPPED: no read-only file system can be made here");
     }
     let refused = runtime.block_on(SqliteStore::open(&path));
@@ -161,7 +161,7 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small");
     std::fs::create_dir(&path).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&path).output();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"]).arg(&path).output();
     if !mount.is_ok_and(|output| output.status.success()) {
         return println!("SKIPPED: no small file system can be made here");
     }
@@ -185,4 +185,25 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     assert!(Command::new("umount").arg(&path).status().unwrap().success());
     assert!(failed, "a disk of 2 MiB holds 10 MB");
     assert!(stored > 0 && after == stored, "{after} of {stored} records are there");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_others_could_read_or_change_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &std::path::Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    drop(SqliteStore::open(folder.path()).await.unwrap());
+    let file = folder.path().join("dphe.sqlite");
+    mode(&file, 0o644);
+    let error = SqliteStore::open(folder.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotPrivate { mode: 0o644, .. }), "{error}");
+    assert!(error.hint().unwrap().contains("chmod"));
+    mode(&file, 0o600);
+    mode(folder.path(), 0o777);
+    assert!(matches!(SqliteStore::open(folder.path()).await, Err(StoreError::NotPrivate { .. })));
+    mode(folder.path(), 0o755);
+    SqliteStore::open(folder.path()).await.unwrap();
 }

@@ -11,7 +11,9 @@ use clap::{Args, ValueEnum};
 use dphe_federate::Stopwatch;
 use dphe_node::digits;
 use dphe_reproduce::attacks::Attacks;
-use dphe_reproduce::experiments::{Clustering, Encryption, Figure4, Recognition, Settings, Table1, Table2, Task};
+use dphe_reproduce::experiments::{
+    Clustering, Encryption, Figure4, Recognition, Settings, Table1, Table2, Task,
+};
 use dphe_reproduce::leaks::Leaks;
 use dphe_reproduce::{Experiment, Measured};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -227,7 +229,6 @@ impl Reproduce {
         sources: &mut Sources,
         settings: Settings,
     ) -> Result<Box<dyn Experiment>, CliError> {
-        let seeds = settings.seed..settings.seed.saturating_add(settings.runs);
         Ok(match name {
             Name::Table1 => Box::new(Table1::new(sources.objects()?, settings)),
             Name::Table2 => {
@@ -243,11 +244,11 @@ impl Reproduce {
             Name::Youtube8m => Box::new(Recognition::new(Task::Videos, sources.videos()?, settings)),
             Name::Clustering => Box::new(Clustering::new(sources.objects()?, settings)),
             Name::Leaks => {
-                let leaks = Leaks::new("digits", digits::digits()?, seeds).with_pictures(8, 16.0);
+                let leaks = Leaks::new("digits", digits::digits()?, settings.runs).with_pictures(8, 16.0);
                 Box::new(if self.quick { leaks.quick() } else { leaks })
             }
             Name::Attacks => {
-                let attacks = Attacks::new(seeds).with_data("digits", digits::digits()?);
+                let attacks = Attacks::new(settings.runs).with_data("digits", digits::digits()?);
                 Box::new(if self.quick { attacks.quick() } else { attacks })
             }
             Name::All => return Err(CliError::NotWell { what: "all is not one experiment" }),

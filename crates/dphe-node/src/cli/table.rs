@@ -4,6 +4,11 @@ use crate::report::Unit;
 
 /// Columns as wide as they must be: the first to the left, numbers to the right.
 pub(crate) fn print_rows(head: &[&str], rows: &[Vec<String>]) {
+    print_columns(head, rows, |column| column == 0);
+}
+
+/// Columns as wide as they must be: words to the left, numbers to the right.
+pub(crate) fn print_columns(head: &[&str], rows: &[Vec<String>], is_text: impl Fn(usize) -> bool) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -11,9 +16,9 @@ pub(crate) fn print_rows(head: &[&str], rows: &[Vec<String>]) {
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).enumerate();
-        let cells = cells.map(|(i, (cell, &width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        let cells = cells.map(|(i, (cell, &width))| match is_text(i) {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
         });
         println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     };

@@ -151,8 +151,11 @@ impl PointPlot<'_> {
     /// The plot as a file of its own, in colours for white paper.
     pub fn standalone_svg(&self) -> Option<String> {
         let (width, height) = SIZE;
-        let head = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" color=\"#1a1d21\" ");
-        let mut svg = self.svg()?.replacen("<svg ", &head, 1).replace(" xmlns=\"http://www.w3.org/2000/svg\">", ">");
+        let head = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" color=\"#1a1d21\" "
+        );
+        let mut svg =
+            self.svg()?.replacen("<svg ", &head, 1).replace(" xmlns=\"http://www.w3.org/2000/svg\">", ">");
         let paper = ["#0b62c4", "#b3261e", "#1a7f37", "#8a4baf", "#9a6700", "#57606a"];
         for ((_, name), colour) in LINES.iter().zip(paper).chain([(&GRID, "#d9dee3")]) {
             svg = svg.replace(name, colour);
@@ -197,7 +200,8 @@ impl Drawing<'_> {
     ) -> Result<Option<()>, DrawingAreaErrorKind<DB::ErrorType>> {
         let values = || self.lines.iter().flat_map(|(_, points, _)| points).map(|(_, y)| *y);
         let values = || values().filter(|y| y.is_finite());
-        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) =
+            (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         if low > high {
             return Ok(None);
         }

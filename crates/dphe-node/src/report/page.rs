@@ -44,7 +44,7 @@ figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display:
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .8rem .3rem 0; text-align: right; white-space: nowrap; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .3rem; } .prose td { text-align: left; vertical-align: top; white-space: normal; }
-th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 500; }
+th.text, td.text { text-align: left; } th { color: var(--soft); font-weight: 500; }
 .sheet { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
 .sheet img { aspect-ratio: 4 / 3; display: block; object-fit: contain; width: 100%; }
 .sheet figcaption { font-weight: 400; overflow-wrap: anywhere; } .sheet b { display: block; }
@@ -111,7 +111,17 @@ impl Page {
 
     /// A table; the first column is text, the others are numbers.
     pub fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
-        let _ = writeln!(self.body, "<div class=\"scroll\">{}</div>", table(head, rows));
+        self.columns(head, rows, |column| column == 0)
+    }
+
+    /// A table of which some columns are words.
+    pub fn columns(
+        &mut self,
+        head: &[&str],
+        rows: &[Vec<String>],
+        is_text: impl Fn(usize) -> bool,
+    ) -> &mut Self {
+        let _ = writeln!(self.body, "<div class=\"scroll\">{}</div>", columns(head, rows, is_text));
         self
     }
 
@@ -193,15 +203,20 @@ impl Page {
 
 /// A table; the first column is text, the others are numbers.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    columns(head, rows, |column| column == 0)
+}
+
+fn columns(head: &[&str], rows: &[Vec<String>], is_text: impl Fn(usize) -> bool) -> String {
     let mut out = String::from("<table><thead><tr>");
-    let cell = |out: &mut String, tag: &str, text: &str| {
-        let _ = write!(out, "<{tag}>{}</{tag}>", escaped(text));
+    let cell = |out: &mut String, tag: &str, column: usize, text: &str| {
+        let class = if is_text(column) { " class=\"text\"" } else { "" };
+        let _ = write!(out, "<{tag}{class}>{}</{tag}>", escaped(text));
     };
-    head.iter().for_each(|text| cell(&mut out, "th", text));
+    head.iter().enumerate().for_each(|(i, text)| cell(&mut out, "th", i, text));
     out.push_str("</tr></thead><tbody>\n");
     for row in rows {
         out.push_str("<tr>");
-        row.iter().for_each(|text| cell(&mut out, "td", text));
+        row.iter().enumerate().for_each(|(i, text)| cell(&mut out, "td", i, text));
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table>");
@@ -264,6 +279,9 @@ mod tests {
             .matrix(&["<b>"], &[vec![3]]);
         let html = page.html();
         assert!(!html.contains("<script") && !html.contains("<i>") && !html.contains("<b>"));
-        assert!(html.contains("<h2>h &amp; h</h2>") && html.contains("<td>&quot;q&quot;</td>"), "{html}");
+        assert!(
+            html.contains("<h2>h &amp; h</h2>") && html.contains("<td class=\"text\">&quot;q&quot;</td>"),
+            "{html}"
+        );
     }
 }

@@ -136,19 +136,23 @@ impl Door {
 
 /// Names of other machines may be made to point here, and other pages may send forms: neither gets an answer.
 async fn from_here(request: Request<Body>, next: Next) -> Response {
-    let text = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let host = text(header::HOST).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
-        Ok(_) => name,
-        Err(_) => host,
-    });
-    let name = name.trim_matches(['[', ']']);
-    let local = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let foreign = text(HeaderName::from_static("sec-fetch-site")).is_some_and(|site| site == "cross-site");
-    if !local || (foreign && request.method() != Method::GET) {
+    if !is_from_here(request.method(), request.headers()) {
         return HttpCode::Forbidden.because("ask for it by an address of this machine").into_response();
     }
     next.run(request).await
+}
+
+fn is_from_here(method: &Method, headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    let name = name.trim_matches(['[', ']']);
+    let local = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let foreign = text(HeaderName::from_static("sec-fetch-site")) == Some("cross-site");
+    local && (*method == Method::GET || !foreign)
 }
 
 async fn careful(mut response: Response) -> Response {
@@ -255,6 +259,32 @@ mod tests {
 
     fn with_cookie(cookie: &str) -> HeaderMap {
         [(header::COOKIE, HeaderValue::from_str(cookie).unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn other_names_and_other_sites_are_refused() {
+        let asked = |method: Method, host: &str, site: &str| {
+            let headers = [(header::HOST, host), (HeaderName::from_static("sec-fetch-site"), site)];
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+            is_from_here(&method, &headers.into_iter().collect())
+        };
+        for host in ["localhost", "localhost:9100", "127.0.0.1:9100", "[::1]:9100", "127.8.0.1"] {
+            assert!(asked(Method::POST, host, "same-origin"), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example.org",
+            "evil.example.org:9100",
+            "localhost.evil.example.org",
+            "10.0.0.1:80",
+            "::2",
+        ] {
+            assert!(!asked(Method::GET, host, "none"), "{host}");
+        }
+        // a link from elsewhere is fine, a form is not
+        assert!(
+            asked(Method::GET, "localhost", "cross-site") && !asked(Method::POST, "localhost", "cross-site")
+        );
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl SqliteStore {
     pub async fn open(folder: &Path) -> Result<Self, StoreError> {
         let error = |source| StoreError::Folder { folder: folder.into(), source };
         make_private(folder).map_err(error)?;
-        only_ours(&std::fs::metadata(folder).map_err(error)?, folder)?;
+        // a folder may be looked into; what lies in it is for its owner
+        only_ours(&std::fs::metadata(folder).map_err(error)?, folder, 0o022)?;
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
         #[cfg(unix)]
@@ -57,7 +58,7 @@ impl SqliteStore {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         // made before SQLite does, so that nobody else can read it at any time; its companions take its mode
         let file = options.open(&path).map_err(error)?;
-        only_ours(&file.metadata().map_err(error)?, &path)?;
+        only_ours(&file.metadata().map_err(error)?, &path, 0o077)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .journal_mode(SqliteJournalMode::Wal)
@@ -214,10 +215,10 @@ fn damaged() -> StoreError {
 
 /// Seeds and private numbers lie here: others must not be able to read them, or to put their own in their place.
 #[cfg(unix)]
-fn only_ours(metadata: &std::fs::Metadata, path: &Path) -> Result<(), StoreError> {
+fn only_ours(metadata: &std::fs::Metadata, path: &Path, forbidden: u32) -> Result<(), StoreError> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let (mode, owner) = (metadata.permissions().mode() & 0o777, metadata.uid());
-    if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
+    if mode & forbidden != 0 || owner != rustix::process::geteuid().as_raw() {
         return Err(StoreError::NotPrivate { path: path.into(), mode });
     }
     Ok(())
@@ -225,7 +226,7 @@ fn only_ours(metadata: &std::fs::Metadata, path: &Path) -> Result<(), StoreError
 
 /// Other systems have no such bits to look at.
 #[cfg(not(unix))]
-fn only_ours(_metadata: &std::fs::Metadata, _path: &Path) -> Result<(), StoreError> {
+fn only_ours(_metadata: &std::fs::Metadata, _path: &Path, _forbidden: u32) -> Result<(), StoreError> {
     Ok(())
 }
 

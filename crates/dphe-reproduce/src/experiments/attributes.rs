@@ -100,6 +100,7 @@ impl AttributeSource {
                     pooled: relabel(&scenario.pooled)?,
                     standardizer: scenario.standardizer,
                     shares: scenario.shares,
+                    held_out_samples: scenario.held_out_samples,
                 })
             }
         }
@@ -115,6 +116,7 @@ fn given(split: &AttributeSplit, settings: &Settings, seed: u64) -> Result<Scena
     let initial = prepare(initial)?;
     let private = prepare(private)?;
     Ok(Scenario {
+        held_out_samples: (0..held_out.len()).collect(),
         users: shares.iter().map(|share| private.select(share)).collect::<Result<_, _>>()?,
         pooled: crate::methods::join(&initial, &private)?,
         held_out: prepare(held_out)?,

@@ -155,14 +155,14 @@ impl Experiment for Clustering {
         let columns = columns.map(|(key, title, unit)| Column::new(key, title, unit)).to_vec();
         Findings {
             title: "Clustering: adjusted mutual information with the classes".to_owned(),
-            notes: vec![
+            notes: Source::stand_in_note(&self.sources).into_iter().chain([
                 "The paper does not say which entropy it divides by; in 2017 the usual library took the largest."
                     .to_owned(),
                 "Rounds go over all samples at each turn, mini-batches about six times over them in all: compare \
                  rounds with full passes too."
                     .to_owned(),
                 "Sums are made in the clear here: they are sums of sparse numbers like any other.".to_owned(),
-            ],
+            ]).collect(),
             tables: vec![Table { title: "Clusters found".to_owned(), columns, rows }],
             plots: Vec::new(),
             pictures: Vec::new(),

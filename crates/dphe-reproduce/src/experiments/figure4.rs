@@ -237,7 +237,7 @@ impl Experiment for Figure4 {
         let columns = columns.map(|(key, title, unit)| Column::new(key, title, unit)).to_vec();
         Findings {
             title: "Figure 4: the number of users".to_owned(),
-            notes: vec![
+            notes: Source::stand_in_note([&self.source]).into_iter().chain([
                 format!(
                     "Up to {MOST_ENCRYPTED} users, messages are really encrypted where the settings say so and the \
                      result is compared with sums in the clear; beyond, only these are made."
@@ -245,7 +245,7 @@ impl Experiment for Figure4 {
                 "The paper draws its values and prints none; it says that the left hardly changes and the right \
                  falls."
                     .to_owned(),
-            ],
+            ]).collect(),
             tables: vec![Table { title: format!("Accuracy on {}", self.source.name), columns, rows }],
             plots: vec![
                 plot(true, "As many samples each, some twice"),

@@ -70,6 +70,22 @@ impl Source {
         }
     }
 
+    /// What a reader must know first: that these are not the paper's data.
+    pub(crate) fn stand_in_note<'a>(sources: impl IntoIterator<Item = &'a Self>) -> Option<String> {
+        let others: Vec<&str> = sources
+            .into_iter()
+            .map(|source| source.name.as_str())
+            .filter(|name| !["caltech101", "caltech256"].contains(name))
+            .collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "The paper's data are not there: {} took their place. Compare methods with each other, not with the \
+                 paper's numbers.",
+                others.join(", ")
+            )
+        })
+    }
+
     /// Deals the data out.
     pub(crate) fn scenario(
         &self,

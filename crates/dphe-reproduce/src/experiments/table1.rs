@@ -340,7 +340,7 @@ impl Experiment for Table1 {
     fn findings(&self, measured: &Measured) -> Findings {
         Findings {
             title: "Table 1: visual object recognition".to_owned(),
-            notes: vec![
+            notes: Source::stand_in_note(&self.sources).into_iter().chain([
                 "The paper's features (ResNet-152) are not these: compare methods with each other, not with its \
                  numbers."
                     .to_owned(),
@@ -355,7 +355,7 @@ impl Experiment for Table1 {
                  their number of features, and the published accuracies look like those."
                     .to_owned(),
                 "The strength λ is the one whose noisy classifier is best on the public samples.".to_owned(),
-            ],
+            ]).collect(),
             tables: vec![self.table(measured), self.sweep(measured)],
             plots: Vec::new(),
             pictures: Vec::new(),

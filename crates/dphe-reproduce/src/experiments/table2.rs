@@ -248,7 +248,7 @@ impl Experiment for Table2 {
     fn findings(&self, measured: &Measured) -> Findings {
         Findings {
             title: "Table 2: sparsity, accuracy and time".to_owned(),
-            notes: vec![
+            notes: Source::stand_in_note([&self.source]).into_iter().chain([
                 "The paper's times are those of whole shards: as many times a tenth of all weights as are needed, \
                  3 ms each. The same counts are used here."
                     .to_owned(),
@@ -259,7 +259,7 @@ impl Experiment for Table2 {
                 "The penalty's strength is the one that a controller finds at half L1; then only the share of L1 \
                  changes."
                     .to_owned(),
-            ],
+            ]).collect(),
             tables: vec![
                 self.accuracies(measured),
                 timing::table(measured, self.dimension(), self.phe),

@@ -65,7 +65,8 @@ impl Memory {
         measurement: &Measurement,
     ) -> Result<(), CliError> {
         let Some(path) = self.path(experiment) else { return Ok(()) };
-        let line = Line { settings: experiment.settings(), run: run.clone(), measurement: measurement.clone() };
+        let line =
+            Line { settings: experiment.settings(), run: run.clone(), measurement: measurement.clone() };
         // a new line before it: what was cut there stays alone
         let text = format!("\n{}\n", serde_json::to_string(&line)?);
         let write = || -> std::io::Result<()> {

@@ -9,7 +9,7 @@ use dphe_reproduce::{Cell, Claim, Experiment, Findings, Plot, Table, Unit};
 use serde_json::{Map, Value, json};
 
 use crate::cli::CliError;
-use crate::cli::table::print_rows;
+use crate::cli::table::print_columns;
 use crate::files;
 use crate::report::{Page, PointPlot, Tile};
 
@@ -37,7 +37,7 @@ impl Found {
         }
         for table in &self.findings.tables {
             println!("\n{}", table.title);
-            print_rows(&heads(table), &rows(table));
+            print_columns(&heads(table), &rows(table), |i| is_text(table, i));
         }
         println!();
         for claim in &self.findings.claims {
@@ -116,7 +116,7 @@ impl Found {
             page.paragraph(note);
         });
         for table in tables {
-            page.subheading(&table.title).table(&heads(table), &rows(table));
+            page.subheading(&table.title).columns(&heads(table), &rows(table), |i| is_text(table, i));
         }
         let drawn: Vec<(&str, Option<String>)> =
             plots.iter().map(|plot| (plot.title.as_str(), drawn(plot).svg())).collect();
@@ -188,6 +188,10 @@ fn machine() -> String {
 
 fn verdict(claim: &Claim) -> &'static str {
     if claim.holds { "holds" } else { "does not hold" }
+}
+
+fn is_text(table: &Table, column: usize) -> bool {
+    table.columns.get(column).is_some_and(|column| column.unit == Unit::Text)
 }
 
 fn heads(table: &Table) -> Vec<&str> {

@@ -53,7 +53,8 @@ impl Sources {
         }
         if let Some(folder) = self.folder.as_deref().filter(|folder| holds_features(folder)) {
             let found = data::caltech(folder)?;
-            let name = folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+            let name =
+                folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
             let source = Source::caltech101(Arc::new(found.data), found.names);
             objects.push(Source { name: name.unwrap_or_else(|| "features".into()), ..source });
         }
@@ -134,7 +135,8 @@ pub(super) fn phe_seconds() -> Option<f64> {
                           print((time.process_time() - t) / 40)";
     let pythons = [std::env::var_os("DPHE_TEST_PYTHON"), Some("python3".into())];
     pythons.into_iter().flatten().find_map(|python| {
-        let run = Command::new(python).args(["-c", SCRIPT]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let run =
+            Command::new(python).args(["-c", SCRIPT]).stdin(Stdio::null()).stderr(Stdio::null()).output();
         String::from_utf8(run.ok()?.stdout).ok()?.trim().parse().ok()
     })
 }
