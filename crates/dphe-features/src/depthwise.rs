@@ -24,10 +24,13 @@ fn replace(
 ) -> TractResult<Option<TypedModelPatch>> {
     let Some(filter) = DepthWise::of(model, node, conv)? else { return Ok(None) };
     let mut patch = TypedModelPatch::default();
+    // with an axis for the batch, or without
+    let first = usize::from(filter.batch);
+    let last = first + 2;
     let input = patch.tap_model(model, node.inputs[0])?;
-    let input = patch.wire_node(format!("{name}.last"), AxisOp::Move(1, 3), &[input])?;
+    let input = patch.wire_node(format!("{name}.last"), AxisOp::Move(first, last), &[input])?;
     let output = patch.wire_node(name, filter, &input)?;
-    let output = patch.wire_node(format!("{name}.first"), AxisOp::Move(3, 1), &output)?;
+    let output = patch.wire_node(format!("{name}.first"), AxisOp::Move(last, first), &output)?;
     patch.shunt_outside(model, node.id.into(), output[0])?;
     Ok(Some(patch))
 }
@@ -37,6 +40,8 @@ type Size = [usize; 2];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct DepthWise {
+    /// Whether there is an axis for the batch, of length one.
+    batch: bool,
     channels: usize,
     input: Size,
     output: Size,
@@ -57,12 +62,16 @@ impl DepthWise {
             && channels > 1
             && channels == spec.input_channels
             && channels == spec.output_channels
-            && spec.data_format == DataFormat::NCHW
+            && matches!(spec.data_format, DataFormat::NCHW | DataFormat::CHW)
             && conv.kernel_fmt == KernelFormat::OIHW
             && spec.dilations().iter().all(|&dilation| dilation == 1)
             && node.inputs.len() == 3;
         let fact = model.outlet_fact(node.inputs[0])?;
-        let (Some(&[1, _, height, width]), true) = (fact.shape.as_concrete(), fits) else { return Ok(None) };
+        let (batch, height, width) = match (spec.data_format, fact.shape.as_concrete()) {
+            (DataFormat::NCHW, Some(&[1, _, height, width])) if fits => (true, height, width),
+            (DataFormat::CHW, Some(&[_, height, width])) if fits => (false, height, width),
+            _ => return Ok(None),
+        };
         let [Some(taps), Some(bias)] = [1, 2].map(|i| model.outlet_fact(node.inputs[i]).ok()?.konst.clone())
         else {
             return Ok(None);
@@ -86,6 +95,7 @@ impl DepthWise {
         let bias: Vec<f32> = bias.to_plain_array_view::<f32>()?.iter().copied().collect();
         let bias: Vec<f32> = (0..channels).map(|channel| bias[channel % bias.len()]).collect();
         Ok(Some(Self {
+            batch,
             channels,
             input: [height, width],
             output: [padding[0].convoluted, padding[1].convoluted],
@@ -97,8 +107,9 @@ impl DepthWise {
         }))
     }
 
-    fn shape(&self) -> [usize; 4] {
-        [1, self.output[0], self.output[1], self.channels]
+    fn shape(&self) -> TVec<usize> {
+        let batch = self.batch.then_some(1).into_iter();
+        batch.chain([self.output[0], self.output[1], self.channels]).collect()
     }
 }
 
@@ -216,5 +227,74 @@ impl Sums<'_> {
             at += N;
         }
         at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tract_onnx::tract_core::ops::cnn::{PaddingSpec, PoolSpec};
+
+    use super::*;
+
+    /// Numbers that look like nothing.
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32)
+            .map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / (1 << 23) as f32 - 1.0)
+            .collect()
+    }
+
+    fn run(model: TypedModel, input: &Tensor) -> Vec<f32> {
+        let plan = model.into_optimized().unwrap().into_runnable().unwrap();
+        let output = plan.run(tvec!(input.clone().into())).unwrap();
+        output[0].to_plain_array_view::<f32>().unwrap().iter().copied().collect()
+    }
+
+    #[test]
+    fn ours_is_the_convolution_that_it_replaces() {
+        // channels, picture, filter, steps, zeros before and after, whether there is a batch
+        for (channels, [height, width], kernel, stride, [before, after], batch) in [
+            (32, [14, 14], [3, 3], [1, 1], [1, 1], true),
+            (144, [13, 9], [3, 3], [2, 2], [1, 1], false),
+            (2, [5, 6], [5, 3], [1, 2], [2, 1], true),
+            (41, [7, 7], [7, 7], [1, 1], [3, 3], true),
+            (8, [4, 4], [3, 3], [2, 1], [0, 0], false),
+            (3, [1, 1], [3, 3], [1, 1], [1, 1], true),
+        ] {
+            let case = format!("{channels} {height}x{width} {kernel:?} {stride:?} {before} {after} {batch}");
+            let shape: TVec<usize> =
+                batch.then_some(1).into_iter().chain([channels, height, width]).collect();
+            let conv = Conv {
+                pool_spec: PoolSpec {
+                    data_format: if batch { DataFormat::NCHW } else { DataFormat::CHW },
+                    kernel_shape: kernel.to_vec().into(),
+                    padding: PaddingSpec::Explicit(tvec![before; 2], tvec![after; 2]),
+                    dilations: None,
+                    strides: Some(stride.to_vec().into()),
+                    input_channels: channels,
+                    output_channels: channels,
+                },
+                kernel_fmt: KernelFormat::OIHW,
+                group: channels,
+                q_params: None,
+            };
+            let taps = numbers(channels * kernel[0] * kernel[1], 1);
+            let taps = Tensor::from_shape(&[channels, 1, kernel[0], kernel[1]], &taps).unwrap();
+            let bias = Tensor::from_shape(&[channels], &numbers(channels, 2)).unwrap();
+            let mut model = TypedModel::default();
+            let source = model.add_source("x", f32::fact(&shape)).unwrap();
+            let taps = model.add_const("k", taps).unwrap();
+            let bias = model.add_const("b", bias).unwrap();
+            let output = model.wire_node("conv", conv, &[source, taps, bias]).unwrap();
+            model.select_output_outlets(&output).unwrap();
+
+            let input = Tensor::from_shape(&shape, &numbers(shape.iter().product(), 3)).unwrap();
+            let ours = use_ours(model.clone()).unwrap();
+            assert!(ours.nodes().iter().any(|node| node.op.name() == "ChannelsLastDepthWise"), "{case}");
+            let (ours, others) = (run(ours, &input), run(model, &input));
+            assert_eq!(ours.len(), others.len(), "{case}");
+            for (a, b) in ours.iter().zip(&others) {
+                assert!((a - b).abs() < 1e-4, "{case}: {a} {b}");
+            }
+        }
     }
 }

@@ -116,19 +116,24 @@ fn one_core_keeps_up_with_onnxruntime() {
     let Some(data) = data() else { return };
     let (model_path, photos) = (data.join(MODEL), data.join("photos"));
     let model = FeatureModel::load(&model_path, 224, None).unwrap();
-    let mut best: f64 = 0.0;
-    // processor time of one thread each; other work on the machine still costs both their caches
-    for _ in 0..3 {
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    // Processor time of one thread each, in turn. Other work on the machine costs both their caches and more, at random:
+    // what each can do shows in its shortest time.
+    for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
         let Some(other) = ask(&["speed".as_ref(), &model_path, &photos]) else { return };
         let start = processor_seconds();
         extract(&model, &photos, folder.path(), 1);
-        let ours = processor_seconds() - start;
-        let other: f64 = other.trim().parse().unwrap();
-        println!("200 photos: {ours:.2} s, onnxruntime {other:.2} s, throughput {:.2}x", other / ours);
-        best = best.max(other / ours);
+        ours.push(processor_seconds() - start);
+        others.push(other.trim().parse().unwrap());
+        println!("200 photos: {:.2} s, onnxruntime {:.2} s", ours.last().unwrap(), others.last().unwrap());
     }
-    println!("best {best:.2}x of onnxruntime's throughput; 0.6x is wanted");
+    ours.sort_by(f64::total_cmp);
+    others.sort_by(f64::total_cmp);
+    let (best, median) = (others[0] / ours[0], others[2] / ours[2]);
+    println!(
+        "throughput {best:.2}x of onnxruntime's by the shortest times, {median:.2}x by the median; 0.6x is wanted"
+    );
     // less means that something is broken; what lies between, that the machine is busy
-    assert!(best >= 0.5, "{best:.2}x");
+    assert!(best.max(median) >= 0.5, "{best:.2}x");
 }
