@@ -157,6 +157,8 @@ pub(crate) enum CliError {
     UnknownParty { name: String },
     #[error("the operating system gives no threads or signals: {source}")]
     Runtime { source: std::io::Error },
+    #[error("a claim does not hold")]
+    Claims,
     #[error("{what}")]
     NotWell { what: &'static str },
     #[error("the kit changed while it was read")]
@@ -184,7 +186,7 @@ impl CliError {
     /// usage is 2, from the parser.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::NotWell { .. } => 3,
+            Self::NotWell { .. } | Self::Claims => 3,
             _ => 1,
         }
     }
@@ -202,6 +204,7 @@ impl CliError {
             Self::Data { hint, .. } => Some(hint.clone()),
             Self::Node(error) => error.hint(),
             Self::UnknownParty { .. } => Some("aggregator, or user-1, user-2, ...".into()),
+            Self::Claims => Some("the lines that begin with `does not hold` say which".into()),
             Self::NotWell { .. } => Some("the lines above that do not begin with ok".into()),
             Self::Runtime { .. } | Self::Backwards => None,
             Self::Passphrase(_) => Some("give it in a file with --passphrase-file".into()),

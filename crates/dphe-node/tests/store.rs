@@ -197,7 +197,7 @@ fn a_full_disk_loses_nothing_that_was_stored() {
 #[tokio::test]
 async fn what_others_could_read_or_change_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
-    let mode = |path: &std::path::Path, mode: u32| {
+    let mode = |path: &Path, mode: u32| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     let folder = tempfile::tempdir().unwrap();
