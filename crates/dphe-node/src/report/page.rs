@@ -38,7 +38,7 @@ body { background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, san
   max-width: 70rem; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 p { max-width: 44rem; } .soft { color: var(--soft); }
-.plots { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
+.plots { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure { background: var(--card); border-radius: 8px; margin: 0; padding: .75rem; }
 figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display: block; height: auto; width: 100%; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
