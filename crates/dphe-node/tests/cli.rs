@@ -148,3 +148,64 @@ fn the_benchmark_answers_in_json() {
     assert_eq!((report["slots"].as_u64(), report["ciphertexts"].as_u64()), (Some(15), Some(67)));
     assert_eq!(report["bytes"].as_u64(), Some(67 * 128));
 }
+
+#[test]
+fn shells_are_told_how_to_complete() {
+    let here = folder();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = dphe(here.path(), &["completions", shell]);
+        assert!(output.status.success());
+        let script = text(&output.stdout);
+        assert!(script.contains("reproduce") && script.contains("key-generator"), "{shell}");
+    }
+}
+
+#[test]
+fn a_task_is_made_from_a_few_public_samples() {
+    let here = folder();
+    let rows = ["0.1,2,cat", "0.2,2.1,cat", "3,-1,dog", "3.1,-1.2,dog"];
+    std::fs::write(here.path().join("public.csv"), format!("a,b,label\n{}\n", rows.join("\n"))).unwrap();
+    let init = ["init", "task.toml", "--public", "public.csv", "--users", "4", "--name", "pets \"at\" home"];
+    let output = dphe(here.path(), &init);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("cat, dog"), "{}", text(&output.stdout));
+    let task = dphe_node::task_file::TaskFile::read(&here.path().join("task.toml")).unwrap();
+    assert_eq!((task.model.classes, task.model.features, task.task.users), (2, 2, 4));
+    assert_eq!(task.task.name, "pets \"at\" home");
+    let model = dphe_node::model::Model::read(&here.path().join("initial.safetensors")).unwrap();
+    assert_eq!(model.about.classes, ["cat", "dog"]);
+    // nothing is overwritten
+    let error = refused(here.path(), &init);
+    assert!(error.contains("exists"), "{error}");
+    let error = refused(here.path(), &["init", "other.toml", "--public", "none.npz"]);
+    assert!(error.contains("none.npz"), "{error}");
+    assert!(!here.path().join("other.toml").exists());
+}
+
+#[test]
+fn experiments_are_repeated_and_remembered() {
+    let here = folder();
+    let args =
+        ["reproduce", "leaks", "--quick", "--runs", "1", "--out", "found", "--format", "json", "--check"];
+    let first = dphe(here.path(), &args);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert!(rows.as_array().unwrap().len() > 3, "{rows}");
+    let found = here.path().join("found");
+    for name in ["leaks.md", "leaks.json", "report.html", "measured/leaks.jsonl"] {
+        assert!(found.join(name).metadata().unwrap().len() > 500, "{name}");
+    }
+    // what was measured is not measured again, also when the last line was cut off
+    let measured = std::fs::read_to_string(found.join("measured/leaks.jsonl")).unwrap();
+    let cut = &measured[..measured.len() - 20];
+    std::fs::write(found.join("measured/leaks.jsonl"), cut).unwrap();
+    let again = dphe(here.path(), &args);
+    assert_eq!(text(&again.stdout), text(&first.stdout), "the same numbers");
+    let longer = std::fs::read_to_string(found.join("measured/leaks.jsonl")).unwrap();
+    assert!(longer.starts_with(cut) && longer.len() > measured.len());
+    let error = refused(here.path(), &["reproduce", "table1", "--data", "nowhere"]);
+    assert!(error.contains("nowhere") && error.contains("docs/reproduction.md"), "{error}");
+    std::fs::create_dir(here.path().join("nowhere")).unwrap();
+    let error = refused(here.path(), &["reproduce", "table1", "--data", "nowhere"]);
+    assert!(error.contains("no data set"), "{error}");
+}

@@ -1,5 +1,6 @@
 //! What was measured already, by experiment and settings: a line a run, written when it is over.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,15 @@ pub(super) struct Memory {
 struct Line {
     settings: Vec<(String, String)>,
     run: Run,
-    measurement: Measurement,
+    /// As text: read back they are the same numbers to the last digit, and may be infinite.
+    measurement: BTreeMap<String, String>,
+}
+
+impl Line {
+    fn numbers(&self) -> Option<Measurement> {
+        let numbers = self.measurement.iter().map(|(name, text)| Some((name.clone(), text.parse().ok()?)));
+        numbers.collect()
+    }
 }
 
 impl Memory {
@@ -51,8 +60,9 @@ impl Memory {
         for line in bytes.split(|&byte| byte == b'\n') {
             if let Ok(line) = serde_json::from_slice::<Line>(line)
                 && line.settings == settings
+                && let Some(numbers) = line.numbers()
             {
-                measured.insert(line.run, line.measurement);
+                measured.insert(line.run, numbers);
             }
         }
         Ok(measured)
@@ -65,8 +75,9 @@ impl Memory {
         measurement: &Measurement,
     ) -> Result<(), CliError> {
         let Some(path) = self.path(experiment) else { return Ok(()) };
-        let line =
-            Line { settings: experiment.settings(), run: run.clone(), measurement: measurement.clone() };
+        let texts = measurement.iter().map(|(name, number)| (name.clone(), format!("{number:?}")));
+        let (settings, measurement) = (experiment.settings(), texts.collect());
+        let line = Line { settings, run: run.clone(), measurement };
         // a new line before it: what was cut there stays alone
         let text = format!("\n{}\n", serde_json::to_string(&line)?);
         let write = || -> std::io::Result<()> {
