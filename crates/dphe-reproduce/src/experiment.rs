@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dphe_federate::Stopwatch;
+use dphe_learn::Dataset;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Findings};
@@ -46,4 +47,45 @@ pub trait Experiment {
 
     /// What follows from the measurements, in the paper's form. Whatever is missing in them is left out.
     fn findings(&self, measured: &Measured) -> Findings;
+}
+
+/// Sizes and a checksum (FNV-1a, word by word). It tells data apart that nobody made to be mistaken for each other.
+pub(crate) fn fingerprint(data: &Dataset) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+    data.features().values().iter().for_each(|value| add(value.to_bits().into()));
+    let labels = data.labels();
+    for sample in 0..labels.len() {
+        (0..labels.class_count())
+            .filter(|&class| labels.is_positive(sample, class))
+            .for_each(|class| add(class as u64));
+        // where the labels of a sample end
+        add(u64::MAX);
+    }
+    format!("{} x {}, {hash:016x}", data.len(), data.features().width())
+}
+
+#[cfg(test)]
+mod tests {
+    use dphe_learn::{Features, Labels};
+
+    use super::*;
+
+    #[test]
+    fn data_are_told_apart_by_what_is_in_them() {
+        let of = |values: [f32; 4], labels: Labels| {
+            fingerprint(&Dataset::new(Features::new(2, values.to_vec()).unwrap(), labels).unwrap())
+        };
+        let classes = |labels: [u32; 2]| Labels::classes(3, labels.to_vec()).unwrap();
+        let first = of([1.0, 2.0, 3.0, 4.0], classes([0, 1]));
+        assert!(first.starts_with("2 x 2, "), "{first}");
+        assert_eq!(first, of([1.0, 2.0, 3.0, 4.0], classes([0, 1])));
+        for other in [
+            of([1.0, 2.0, 4.0, 3.0], classes([0, 1])),
+            of([1.0, 2.0, 3.0, 4.0], classes([1, 0])),
+            of([1.0, 2.0, 3.0, 4.0], Labels::attributes(2, vec![true, true, false, false]).unwrap()),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
 }

@@ -613,7 +613,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             board.ended = Some((round, write_list(&closing).into()));
         }
         let lists = [board.ended.as_ref().map(|(_, list)| list), board.ticket.as_ref().map(|(_, list)| list)];
-        board.news = lists.into_iter().flatten().flat_map(|list| list.iter().copied()).collect();
+        board.news = lists.into_iter().flatten().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into();
         Ok(())
     }
 }

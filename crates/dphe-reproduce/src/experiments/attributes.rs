@@ -8,6 +8,7 @@ use dphe_learn::{Dataset, Labels, Seed, Standardizer};
 
 use super::{Settings, Source, Task};
 use crate::Error;
+use crate::experiment::fingerprint;
 
 /// Data with attributes that come in parts.
 #[derive(Clone, Debug)]
@@ -82,6 +83,17 @@ impl AttributeSource {
     }
 
     /// Deals the data out.
+    /// Its name, and what is in it.
+    pub(crate) fn described(&self) -> String {
+        match &self.kind {
+            Kind::Derived { source, .. } => source.described(),
+            Kind::Given(AttributeSplit { initial, private, held_out }) => {
+                let parts = [initial, private, held_out].map(|data| fingerprint(data));
+                format!("{}, {}", self.name, parts.join(", "))
+            }
+        }
+    }
+
     pub(crate) fn scenario(&self, settings: &Settings, seed: u64) -> Result<Scenario, Error> {
         match &self.kind {
             Kind::Given(split) => given(split, settings, seed),

@@ -139,11 +139,8 @@ impl Experiment for Figure4 {
 
     fn settings(&self) -> Vec<(String, String)> {
         let numbers: Vec<String> = self.users.iter().map(ToString::to_string).collect();
-        let mut lines = vec![
-            ("data".to_owned(), self.source.name.clone()),
-            ("numbers of users".to_owned(), numbers.join(", ")),
-        ];
-        lines.extend(self.settings.lines());
+        let mut lines = self.settings.lines([self.source.described()]);
+        lines.push(("numbers of users".to_owned(), numbers.join(", ")));
         lines
     }
 

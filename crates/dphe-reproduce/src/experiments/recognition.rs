@@ -280,9 +280,8 @@ impl Experiment for Recognition {
 
     fn settings(&self) -> Vec<(String, String)> {
         let kind = if self.source.is_stand_in() { "derived from classes" } else { "given" };
-        let mut lines =
-            vec![("data".to_owned(), self.source.name.clone()), ("attributes".to_owned(), kind.to_owned())];
-        lines.extend(self.settings.lines());
+        let mut lines = self.settings.lines([self.source.described()]);
+        lines.push(("attributes".to_owned(), kind.to_owned()));
         lines
     }
 

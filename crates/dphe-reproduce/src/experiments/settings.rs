@@ -8,6 +8,7 @@ use dphe_learn::dataset::Dealing;
 use dphe_learn::{Dataset, Seed, Threads};
 
 use crate::Error;
+use crate::experiment::fingerprint;
 
 /// A data set with one class a sample, and the numbers that it is split by.
 #[derive(Clone, Debug)]
@@ -68,6 +69,11 @@ impl Source {
             sparsity: 0.6,
             centre_sparsity: 0.3,
         }
+    }
+
+    /// Its name, and what is in it: other data of the same name are others.
+    pub(crate) fn described(&self) -> String {
+        format!("{}, {}", self.name, fingerprint(&self.data))
     }
 
     /// What a reader must know first: that these are not the paper's data.
@@ -182,9 +188,12 @@ impl Settings {
         }
     }
 
-    pub(crate) fn lines(&self) -> Vec<(String, String)> {
+    /// What decides the measurements: which data, and these settings.
+    pub(crate) fn lines(&self, data: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+        let data = data.into_iter().collect::<Vec<_>>().join("; ");
         let own = |number: Option<usize>| number.map_or("own".to_owned(), |n| n.to_string());
         [
+            ("data", data),
             ("users", self.users.to_string()),
             ("runs", self.runs.to_string()),
             ("seed", self.seed.to_string()),

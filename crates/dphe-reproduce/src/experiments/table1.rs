@@ -284,10 +284,7 @@ impl Experiment for Table1 {
     }
 
     fn settings(&self) -> Vec<(String, String)> {
-        let names: Vec<&str> = self.sources.iter().map(|source| source.name.as_str()).collect();
-        let mut lines = vec![("data".to_owned(), names.join(", "))];
-        lines.extend(self.settings.lines());
-        lines
+        self.settings.lines(self.sources.iter().map(Source::described))
     }
 
     fn runs(&self) -> Vec<Run> {

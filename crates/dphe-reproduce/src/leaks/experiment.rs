@@ -7,6 +7,7 @@ use dphe_learn::{Dataset, Seed};
 
 use super::measure;
 use super::victim::Victim;
+use crate::experiment::fingerprint;
 use crate::{Error, Experiment, Findings, Measured, Measurement, Run};
 
 /// What each run measures: its name, and what is said of it.
@@ -72,9 +73,7 @@ impl Experiment for Leaks {
 
     fn settings(&self) -> Vec<(String, String)> {
         [
-            ("data", self.name.clone()),
-            ("samples of the data", self.data.len().to_string()),
-            ("features", self.data.features().width().to_string()),
+            ("data", format!("{}, {}", self.name, fingerprint(&self.data))),
             ("private samples", self.samples().to_string()),
             ("sealed samples, and users with averages", self.few().to_string()),
             ("splits", self.seeds.to_string()),

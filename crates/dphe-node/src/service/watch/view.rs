@@ -202,13 +202,17 @@ impl View {
 
     fn people(&self, board: &Board) -> String {
         let mut out = String::from("<ul class=\"people\">");
+        let sums = board.records.iter().filter(|r| is_published(r)).count();
         for user in &self.users {
             let here = board.status.collected.contains(user);
             let count =
                 board.records.iter().filter(|r| is_published(r) && r.participants.contains(user)).count();
             let (class, now) = if here { (" class=\"in\"", "update is here") } else { ("", "no update yet") };
             let now = if board.status.phase == "idle" { "between rounds" } else { now };
-            let _ = write!(out, "<li{class}>user {user}<span>{now}</span><span>{}</span></li>", times(count));
+            let _ = write!(
+                out,
+                "<li{class}>user {user}<span>{now}</span><span>in {count} of the last {sums} sums</span></li>"
+            );
         }
         out.push_str("</ul>");
         out
@@ -285,13 +289,6 @@ impl View {
 
 fn is_published(record: &RoundRecord) -> bool {
     record.ending == RoundEnding::Published
-}
-
-fn times(count: usize) -> String {
-    match count {
-        1 => "in 1 sum".into(),
-        _ => format!("in {count} sums"),
-    }
 }
 
 fn seconds(time: SystemTime) -> u64 {
