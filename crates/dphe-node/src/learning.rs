@@ -132,14 +132,23 @@ impl<T: Real> LinearTrainer<T> {
     pub fn with_memory(mut self, path: PathBuf) -> Self {
         if path.exists() {
             match read_memory(&path) {
-                Some((residual, pending)) => (self.residual, self.pending) = (residual, pending),
-                None => {
+                // of another task, it would stop every round of this one
+                Some((residual, pending)) if self.fits(&residual, pending.as_ref()) => {
+                    (self.residual, self.pending) = (residual, pending);
+                }
+                _ => {
                     tracing::warn!(file = %path.display(), "what was left to send cannot be read: begun anew")
                 }
             }
         }
         self.memory = Some(path);
         self
+    }
+
+    fn fits(&self, settled: &Residual, pending: Option<&(Round, Residual)>) -> bool {
+        let all = self.data.features().width() * self.data.labels().class_count();
+        let mut residuals = [settled].into_iter().chain(pending.map(|(_, residual)| residual));
+        residuals.all(|residual| [0, all].contains(&residual.values().len()))
     }
 
     fn remember(&self) {

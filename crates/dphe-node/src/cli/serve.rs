@@ -115,7 +115,6 @@ impl Common {
     fn start(&self) -> Result<(Kit, tokio::runtime::Runtime), CliError> {
         start_logging(LogOptions::new(self.quiet, self.verbose, matches!(self.log_format, LogFormat::Json)));
         let kit = Kit::read(&self.kit)?;
-        self.check_paper(&kit)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -124,13 +123,13 @@ impl Common {
     }
 
     /// The paper's parameters are for reproduction: short keys, permutations that are kept.
-    fn check_paper(&self, kit: &Kit) -> Result<(), CliError> {
+    fn check_paper(kit: &Kit, listen: Option<&String>) -> Result<(), CliError> {
         if kit.roster().task().profile() != Profile::Paper {
             return Ok(());
         }
         tracing::warn!("the task has the paper's parameters, which protect nobody: for reproduction only");
         let parties = &kit.task_file().parties;
-        for address in [&parties.aggregator, &parties.key_generator] {
+        for address in [&parties.aggregator, &parties.key_generator].into_iter().chain(listen) {
             let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
             let host = host.trim_matches(['[', ']']);
             let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -205,6 +204,7 @@ impl Serve {
 impl ServeKeyGenerator {
     fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
+        Common::check_paper(&kit, self.listen.as_ref())?;
         let passphrase = match &self.passphrase_file {
             Some(file) => key_file::read_passphrase(file)?,
             None if kit.needs_passphrase() => prompt("Passphrase of the key that decrypts: ")?,
@@ -223,6 +223,7 @@ impl ServeKeyGenerator {
 impl ServeAggregator {
     fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
+        Common::check_paper(&kit, self.listen.as_ref())?;
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;
@@ -259,6 +260,7 @@ fn samples(kit: &Kit, file: &Path) -> Result<Dataset, CliError> {
 impl Join {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
+        Common::check_paper(&kit, None)?;
         let Party::User(id) = kit.party() else {
             // says whose kit it is
             return Err(kit.user_keys().err().map_or(CliError::Backwards, CliError::from));

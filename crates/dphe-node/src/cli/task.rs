@@ -82,9 +82,9 @@ impl Init {
         if start.is_some() && model.exists() {
             return Err(key_file::KeyFileError::Exists { path: model }.into());
         }
+        // before it is written: what is no task would stand in the way of the next try
+        TaskFile::parse(&text, &self.file).map_err(dphe_node::Error::from)?;
         key_file::write_public(&self.file, text.as_bytes())?;
-        // what was written must be a task
-        TaskFile::read(&self.file).map_err(dphe_node::Error::from)?;
         println!("task file    {}", self.file.display());
         if let Some((start, _)) = start {
             start.write(&model)?;
