@@ -1,8 +1,9 @@
 //! Sums that grow while ciphertexts come in.
 //!
 //! Nothing is brought into Montgomery form on the way. The first ciphertext at a position is kept as it
-//! came; each further one is a single Montgomery product, which divides by `R`. So the sum of `k` ciphertexts
-//! is held as `c_1 ... c_k R^-(k-1)`, and one product by a power of `R` puts it right when it is asked for.
+//! came; each further one is a single Montgomery product, which divides by `R`. So a product of `k` factors
+//! is held as `c_1 ... c_k R^-(k-1)`, and one product by a power of `R` puts it right when it is asked for. A sum that
+//! was written down and read again is one factor, however many ciphertexts are in it.
 
 use core::fmt;
 
@@ -23,16 +24,53 @@ pub struct RunningSums {
 }
 
 struct Sum {
-    /// At least one.
+    /// Ciphertexts in it: at least one.
     terms: u32,
-    /// `c_1 ... c_k R^-(k-1)` for `k` terms: a loose pair.
+    /// Numbers that were multiplied: at least one, at most as many as terms.
+    factors: u32,
+    /// `c_1 ... c_k R^-(k-1)` for `k` factors: a loose pair.
     digits: Box<[u64]>,
+}
+
+/// What is added to a sum.
+struct Addend<'a> {
+    terms: u32,
+    factors: u32,
+    digits: &'a [u64],
 }
 
 impl RunningSums {
     /// No sums yet, at positions `0..positions`.
     pub fn new(key: &EncryptionKey, positions: usize) -> Self {
         Self { key: key.clone(), sums: (0..positions).map(|_| None).collect() }
+    }
+
+    /// Sums as they were when [`RunningSums::encode`] wrote them: `sums[i]` has so many terms and is at position
+    /// `occupied[i]`.
+    ///
+    /// # Errors
+    /// [`Error::KeyMismatch`], [`Error::Length`] if there is not one sum and one number of terms for each position,
+    /// [`Error::Position`] unless positions are distinct and below `positions`, [`Error::Terms`] for sums of nothing.
+    pub fn restore(
+        key: &EncryptionKey,
+        positions: usize,
+        occupied: &[u32],
+        terms: &[u32],
+        sums: &WireCiphertexts,
+        threads: Threads,
+    ) -> Result<Self, Error> {
+        if terms.len() != occupied.len() {
+            return Err(Error::Length { expected: occupied.len(), found: terms.len() });
+        }
+        let mut restored = Self::new(key, positions);
+        restored.fold(occupied, sums, threads)?;
+        for (&position, &terms) in occupied.iter().zip(terms) {
+            match restored.sums.get_mut(position as usize) {
+                Some(Some(sum)) if terms > 0 => sum.terms = terms,
+                _ => return Err(Error::Terms { position }),
+            }
+        }
+        Ok(restored)
     }
 
     /// How many positions there are, occupied or not.
@@ -76,7 +114,7 @@ impl RunningSums {
         }
         let incoming = |i: usize| {
             let i = order[i] as usize;
-            (positions[i], 1, batch.digits(i))
+            (positions[i], Addend { terms: 1, factors: 1, digits: batch.digits(i) })
         };
         combine(&self.key, &mut self.sums, positions.len(), incoming, threads);
         Ok(())
@@ -101,7 +139,7 @@ impl RunningSums {
         }
         let incoming = |i: usize| {
             let (position, sum): (u32, &Sum) = all[i];
-            (position, sum.terms, &sum.digits[..])
+            (position, Addend { terms: sum.terms, factors: sum.factors, digits: &sum.digits })
         };
         combine(&self.key, &mut self.sums, all.len(), incoming, threads);
         Ok(())
@@ -120,7 +158,10 @@ impl RunningSums {
     /// The wire form of the sums at the occupied positions, in their order.
     pub fn encode(&self, threads: Threads) -> Vec<u8> {
         // R^k in Montgomery's product leaves a plain number
-        self.finished(|terms| u64::from(terms) - 1, |count, work| self.key.write_groups(count, threads, work))
+        self.finished(
+            |factors| u64::from(factors) - 1,
+            |count, work| self.key.write_groups(count, threads, work),
+        )
     }
 
     /// The sums at the occupied positions, in their order.
@@ -129,7 +170,7 @@ impl RunningSums {
         self.finished(u64::from, |count, work| self.key.by_group(count, threads, work))
     }
 
-    /// Has `write` called with what multiplies groups of sums by `R` times `R` to the `power` of their terms.
+    /// Has `write` called with what multiplies groups of sums by `R` times `R` to the `power` of their factors.
     fn finished<T>(
         &self,
         power: impl Fn(u32) -> u64,
@@ -137,12 +178,12 @@ impl RunningSums {
     ) -> T {
         let n = self.key.modulus();
         let all: Vec<&Sum> = self.sums().map(|(_, sum)| sum).collect();
-        let mut terms: Vec<u32> = all.iter().map(|sum| sum.terms).collect();
-        terms.sort_unstable();
-        terms.dedup();
-        let powers = powers_of_r(n, &terms.iter().map(|&terms| power(terms)).collect::<Vec<_>>());
+        let mut counts: Vec<u32> = all.iter().map(|sum| sum.factors).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let powers = powers_of_r(n, &counts.iter().map(|&factors| power(factors)).collect::<Vec<_>>());
         let factor = |sum: &Sum| {
-            let at = terms.partition_point(|&terms| terms < sum.terms);
+            let at = counts.partition_point(|&factors| factors < sum.factors);
             &powers[at * n.pair_words()..(at + 1) * n.pair_words()]
         };
         write(all.len(), &|range, Workspace { z, x, y, scratch }| {
@@ -171,12 +212,12 @@ fn check_terms(sum: &Option<Sum>, more: u32, position: u32) -> Result<(), Error>
     terms.checked_add(more).map(|_| ()).ok_or(Error::Terms { position })
 }
 
-/// Adds `count` incoming sums: position (ascending, distinct, in range), number of terms, digits.
+/// Adds `count` incoming sums, at positions that are ascending, distinct and in range.
 fn combine<'a>(
     key: &EncryptionKey,
     sums: &mut [Option<Sum>],
     count: usize,
-    incoming: impl Fn(usize) -> (u32, u32, &'a [u64]) + Sync,
+    incoming: impl Fn(usize) -> (u32, Addend<'a>) + Sync,
     threads: Threads,
 ) {
     let n = key.modulus();
@@ -195,8 +236,8 @@ fn combine<'a>(
         let mut adder = Adder::new(key);
         for (range, offset, sums) in parts {
             for i in range {
-                let (position, terms, digits) = incoming(i);
-                adder.add(sums, position as usize - *offset, terms, digits);
+                let (position, addend) = incoming(i);
+                adder.add(sums, position as usize - *offset, addend);
             }
             adder.flush(sums);
         }
@@ -217,11 +258,13 @@ impl<'k, 'a> Adder<'k, 'a> {
     }
 
     /// Adds to the sum at `at`, which is not waiting yet.
-    fn add(&mut self, sums: &mut [Option<Sum>], at: usize, terms: u32, digits: &'a [u64]) {
+    fn add(&mut self, sums: &mut [Option<Sum>], at: usize, addend: Addend<'a>) {
+        let Addend { terms, factors, digits } = addend;
         match sums[at].take() {
-            None => sums[at] = Some(Sum { terms, digits: digits.into() }),
+            None => sums[at] = Some(Sum { terms, factors, digits: digits.into() }),
             Some(mut sum) => {
                 sum.terms += terms;
+                sum.factors += factors;
                 self.waiting.push((at, sum, digits));
                 if self.waiting.len() == self.modulus.lanes() {
                     self.flush(sums);
@@ -294,5 +337,41 @@ mod tests {
         assert_eq!(full.merge(with(1), Threads::ONE), Err(Error::Terms { position: 1 }));
         assert_eq!((full.terms(1), full.encode(Threads::ONE)), (u32::MAX, before));
         assert_eq!(with(u32::MAX - 1).fold(&[1], &batch, Threads::ONE), Ok(()));
+    }
+
+    /// Written down and read again, in parts that are merged, sums are what they would have been in one go.
+    #[test]
+    fn sums_can_be_taken_up_where_they_were_left() {
+        let mut rng = chacha20::ChaCha20Rng::seed_from_u64(2);
+        let bits = KeyBits::insecure(256).unwrap();
+        let secret = DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng, Threads::ONE).unwrap();
+        let key = secret.encryption_key();
+        let mut batch = |values: &[i128]| {
+            let values: Vec<_> = values.iter().map(|&x| Plaintext::new(key, x).unwrap()).collect();
+            let all = key.encrypt_all(&values, &mut rng, Threads::ONE).unwrap();
+            key.read_wire(&key.encode(&all, Threads::ONE).unwrap(), Threads::ONE).unwrap()
+        };
+        let mut whole = RunningSums::new(key, 5);
+        let mut parts = [RunningSums::new(key, 5), RunningSums::new(key, 5)];
+        for step in 0..9i128 {
+            let (positions, values) = (if step % 3 == 0 { [0, 3] } else { [4, 3] }, batch(&[step, -step]));
+            whole.fold(&positions, &values, Threads::ONE).unwrap();
+            let part = &mut parts[(step % 2) as usize];
+            part.fold(&positions, &values, Threads::ONE).unwrap();
+            let occupied = part.occupied();
+            let terms: Vec<u32> = occupied.iter().map(|&position| part.terms(position)).collect();
+            let sums = key.read_wire(&part.encode(Threads::ONE), Threads::ONE).unwrap();
+            *part = RunningSums::restore(key, 5, &occupied, &terms, &sums, Threads::ONE).unwrap();
+            let bad = |occupied: &[u32], terms: &[u32]| {
+                RunningSums::restore(key, 5, occupied, terms, &sums, Threads::ONE).unwrap_err()
+            };
+            assert!(matches!(bad(&occupied, &terms[1..]), Error::Length { .. }));
+            assert!(matches!(bad(&vec![9; occupied.len()], &terms), Error::Position { .. }));
+            assert!(matches!(bad(&occupied, &vec![0; terms.len()]), Error::Terms { .. }));
+        }
+        let [mut merged, other] = parts;
+        merged.merge(other, Threads::ONE).unwrap();
+        assert_eq!(merged.encode(Threads::ONE), whole.encode(Threads::ONE));
+        assert!((0..5).all(|position| merged.terms(position) == whole.terms(position)));
     }
 }

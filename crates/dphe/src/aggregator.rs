@@ -6,8 +6,9 @@ use std::sync::Arc;
 use dphe_paillier::{RunningSums, Threads, WireCiphertexts};
 
 use crate::fingerprints::Fingerprints;
+use crate::message::codec::{Reader, Writer};
 use crate::permutation::UserAggregatorSeed;
-use crate::sealed::{SealedSum, SealedUpdate, SealedValues, Shape};
+use crate::sealed::{SealedSum, SealedUpdate, SealedValues, Shape, ciphertext_bytes};
 use crate::{AggregatorKeys, Error, Round, TaskParams, UserId};
 
 /// The aggregator of a task.
@@ -49,6 +50,36 @@ impl Aggregator {
             dense: RunningSums::new(&self.keys.encryption, shape.dense_ciphertexts),
             noise: Fingerprints::default(),
         }
+    }
+
+    /// Takes up what [`Collecting::to_partial`] wrote, of these users and with this noise of theirs.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if that is not what is there, [`Error::NonceReuse`] if two users have the same noise.
+    pub fn restore(
+        &self,
+        round: Round,
+        partial: &[u8],
+        users: &[(UserId, Vec<u8>)],
+        threads: Threads,
+    ) -> Result<Collecting, Error> {
+        let mut collecting = self.begin(round);
+        collecting.read_partial(partial, threads)?;
+        for (user, noise) in users {
+            collecting.users.insert(*user);
+            let (noise, rest) = noise.as_chunks();
+            let noise = noise.iter().map(|bytes| u128::from_be_bytes(*bytes)).collect();
+            if !rest.is_empty() {
+                return Err(Error::Storage { reason: "the noise of an update cannot be read" });
+            }
+            if !collecting.noise.insert(noise) {
+                return Err(Error::NonceReuse { user: *user });
+            }
+        }
+        if collecting.users.len() != users.len() {
+            return Err(Error::Storage { reason: "a user is counted twice" });
+        }
+        Ok(collecting)
     }
 
     pub(crate) fn seeds(&self) -> &BTreeMap<UserId, UserAggregatorSeed> {
@@ -182,6 +213,63 @@ impl Collecting {
         self.slots.merge(other.slots, threads).map_err(Error::Key)?;
         self.dense.merge(other.dense, threads).map_err(Error::Key)?;
         self.users.extend(other.users);
+        Ok(())
+    }
+
+    /// The sums as bytes, to be kept where other replicas can go on with them: neither who is in them, nor their noise.
+    pub fn to_partial(&self, threads: Threads) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.u64(self.round.get());
+        for sums in [&self.slots, &self.dense] {
+            let occupied = sums.occupied();
+            out.u32(occupied.len() as u32);
+            for position in occupied {
+                out.u32(position);
+                out.u32(sums.terms(position));
+            }
+            out.bytes(&sums.encode(threads));
+        }
+        out.into_bytes()
+    }
+
+    /// Sixteen bytes of each ciphertext that was taken.
+    pub fn noise(&self) -> Vec<u8> {
+        self.noise.iter().flat_map(u128::to_be_bytes).collect()
+    }
+
+    fn read_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {
+        let damaged = |_| Error::Storage { reason: "a partial sum cannot be read" };
+        let other = |_| Error::Storage { reason: "a partial sum is none of this task" };
+        let width = ciphertext_bytes(&self.keys.task);
+        let mut input = Reader::new(bytes);
+        if input.u64().map_err(damaged)? != self.round.get() {
+            return Err(Error::Storage { reason: "a partial sum is of another round" });
+        }
+        for sums in [&mut self.slots, &mut self.dense] {
+            let count = input.u32().map_err(damaged)? as usize;
+            if count > sums.positions() {
+                return Err(Error::Storage { reason: "a partial sum has too many positions" });
+            }
+            let (mut occupied, mut terms) = (Vec::with_capacity(count), Vec::with_capacity(count));
+            for _ in 0..count {
+                occupied.push(input.u32().map_err(damaged)?);
+                terms.push(input.u32().map_err(damaged)?);
+            }
+            let wire = input.take(count * width).map_err(damaged)?;
+            let batch = self.keys.encryption.read_wire(wire, threads).map_err(other)?;
+            *sums = RunningSums::restore(
+                &self.keys.encryption,
+                sums.positions(),
+                &occupied,
+                &terms,
+                &batch,
+                threads,
+            )
+            .map_err(other)?;
+        }
+        if !input.rest().is_empty() {
+            return Err(Error::Storage { reason: "a partial sum goes on where it should end" });
+        }
         Ok(())
     }
 

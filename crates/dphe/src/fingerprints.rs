@@ -24,6 +24,11 @@ impl Fingerprints {
         true
     }
 
+    /// All of them, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u128> {
+        self.0.iter().flatten().copied()
+    }
+
     /// Adds all of another set, unless they have one in common.
     pub(crate) fn merge(&mut self, other: Self) -> bool {
         if other.0.iter().any(|batch| self.0.iter().any(|run| meet(run, batch))) {

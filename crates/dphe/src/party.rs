@@ -8,7 +8,7 @@ mod aggregator;
 mod key_generator;
 mod user;
 
-pub use aggregator::{AggregatorEvent, AggregatorParty};
+pub use aggregator::{AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound};
 pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty};
 pub use user::{UserEvent, UserParty};
 

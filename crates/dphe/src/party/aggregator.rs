@@ -1,6 +1,9 @@
 //! The aggregator: opens a round, collects, freezes, asks, publishes, closes.
 
+mod intake;
 mod recovery;
+
+pub use intake::{Checked, Intake, IntakeRound};
 
 use std::collections::BTreeMap;
 
@@ -44,6 +47,13 @@ pub enum AggregatorEvent {
         round: Round,
         /// The model.
         model: Vec<u8>,
+    },
+    /// What others collected for it, each an [`Intake`]: the set is fixed with that.
+    Gathered {
+        /// The sums.
+        collected: Box<Collecting>,
+        /// Whose updates are in them.
+        uploads: Vec<Participant>,
     },
     /// Fix the set now: whoever is missing is not waited for any longer.
     Freeze,
@@ -109,6 +119,8 @@ const FREEZE: u8 = 4;
 const DECRYPT: u8 = 5;
 const RESULT: u8 = 6;
 const END: u8 = 7;
+/// A freeze, and the sum itself: the uploads are not in this log.
+const GATHERED: u8 = 8;
 
 impl AggregatorParty {
     /// An aggregator, from what its log holds (nothing, the first time), and what it has to do first.
@@ -195,6 +207,7 @@ impl AggregatorParty {
             AggregatorEvent::Start { model, deadline, nonce } => self.open(model, deadline, nonce, now),
             AggregatorEvent::Poll { user, round } => self.poll(user, round),
             AggregatorEvent::NewModel { round, model } => self.publish(round, &model),
+            AggregatorEvent::Gathered { collected, uploads } => self.gathered(*collected, &uploads, now),
             AggregatorEvent::Freeze => self.freeze_early(now),
             AggregatorEvent::Abort => self.abort(),
             AggregatorEvent::Tick => self.tick(now),
@@ -341,6 +354,37 @@ impl AggregatorParty {
         actions.push(self.desk.append(FREEZE, &[&freeze.to_bytes()]));
         self.state = State::Frozen(round, freeze, body);
         self.send_again(now, actions);
+    }
+
+    fn gathered(
+        &mut self,
+        collected: Collecting,
+        uploads: &[Participant],
+        now: Time,
+    ) -> Result<Vec<Action>, Error> {
+        let State::Collecting(gathering) = &mut self.state else {
+            return Err(Error::Order { expected: "no updates are being collected" });
+        };
+        if !gathering.uploads.is_empty() {
+            return Err(Error::Order { expected: "updates of this round are in this log" });
+        }
+        collected.round().check(self.round)?;
+        let (users, floor) = (collected.users().len(), self.desk.roster.floor());
+        if users < floor {
+            return Err(Error::SetSmall { users, floor });
+        }
+        let by_user: BTreeMap<UserId, Digest> = uploads.iter().map(|p| (p.user, p.body_hash)).collect();
+        if by_user.len() != uploads.len() || !by_user.keys().copied().eq(collected.users()) {
+            return Err(Error::Storage { reason: "the users of the sum are not those of the list" });
+        }
+        (gathering.collecting, gathering.uploads) = (collected, by_user);
+        let Some((round, freeze, body)) = self.take_sum() else {
+            return Err(Error::SetSmall { users, floor });
+        };
+        let mut actions = vec![self.desk.append(GATHERED, &[&freeze.to_bytes(), &body])];
+        self.state = State::Frozen(round, freeze, body);
+        self.send_again(now, &mut actions);
+        Ok(actions)
     }
 
     /// Turns what was collected into a sum; below the floor nothing happens.
@@ -583,26 +627,36 @@ impl Gathering {
         roster: &Roster,
         threads: Threads,
     ) -> Result<(), Error> {
-        let message = upload.message();
-        if message.ticket != self.ticket.hash() {
-            return Err(Error::Ticket);
-        }
-        if &message.key_id != roster.key_id() {
-            return Err(Error::KeyId { user });
-        }
         if self.uploads.contains_key(&user) {
             return Err(Error::Conflict { what: "upload of this user" });
         }
-        let (task, round, body) = (roster.task(), upload.round(), upload.body());
-        SealedUpdate::check_size(task, round, user, message.count, body.len())?;
-        if upload_hash(body) != message.body_hash {
-            return Err(Error::Encoding { reason: "the body is not the one its header names" });
-        }
-        let update = SealedUpdate::from_body(task, round, user, message.count, body)?;
+        let update = sealed_update(upload, user, self.ticket.hash(), roster)?;
         self.collecting.accept(update, threads)?;
-        self.uploads.insert(user, message.body_hash);
+        self.uploads.insert(user, upload.message().body_hash);
         Ok(())
     }
+}
+
+/// The update of an upload: everything but the ciphertexts themselves is checked.
+fn sealed_update(
+    upload: &Signed<Upload>,
+    user: UserId,
+    ticket: Digest,
+    roster: &Roster,
+) -> Result<SealedUpdate, Error> {
+    let message = upload.message();
+    if message.ticket != ticket {
+        return Err(Error::Ticket);
+    }
+    if &message.key_id != roster.key_id() {
+        return Err(Error::KeyId { user });
+    }
+    let (task, round, body) = (roster.task(), upload.round(), upload.body());
+    SealedUpdate::check_size(task, round, user, message.count, body.len())?;
+    if upload_hash(body) != message.body_hash {
+        return Err(Error::Encoding { reason: "the body is not the one its header names" });
+    }
+    SealedUpdate::from_body(task, round, user, message.count, body)
 }
 
 impl State {

@@ -18,7 +18,7 @@ const VALUE_BITS: u32 = 15;
 const TERMS: u64 = 8;
 /// What the paper printed for a classifier of 2,048 features and 101 classes, in seconds.
 const PRINTED: [f64; 3] = [620.0, 186.0, 62.0];
-const PRINTED_FOR: usize = 2048 * 101;
+pub(super) const PRINTED_FOR: usize = 2048 * 101;
 
 pub(super) fn name(bits: u32) -> String {
     format!("time/{bits}")

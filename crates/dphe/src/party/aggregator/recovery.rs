@@ -1,9 +1,11 @@
 //! What an aggregator keeps between rounds, and how it takes up a round from its log.
 
-use super::{AggregatorParty, DECRYPT, END, Ended, FREEZE, OPEN, RESULT, State, TICKET, UPLOAD};
+use super::{
+    AggregatorParty, DECRYPT, END, Ended, FREEZE, GATHERED, InRound, OPEN, RESULT, State, TICKET, UPLOAD,
+};
 use crate::log::LogPoint;
 use crate::message::codec::{Reader, Writer};
-use crate::message::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload};
+use crate::message::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload, sum_hash};
 use crate::party::{Time, damaged, read_point, read_record, read_round, stored, write_point};
 use crate::permutation::UserAggregatorSeed;
 use crate::{Error, Party};
@@ -78,6 +80,18 @@ impl AggregatorParty {
                     .filter(|(_, again, _)| again.hash() == freeze.hash())
                     .ok_or(Error::Storage { reason: "the stored uploads do not give the frozen sum" })?;
                 self.state = State::Frozen(round, again, body);
+            }
+            (GATHERED, State::Collecting(gathering)) => {
+                let freeze: Signed<Freeze> = stored(&messages, 0, roster)?;
+                let body = messages.get(1).ok_or(Error::Storage { reason: "a record lacks a sum" })?;
+                if freeze.message().ticket != gathering.ticket.hash()
+                    || freeze.message().sum_hash != sum_hash(body)
+                {
+                    return Err(Error::Storage { reason: "the stored sum is not the frozen one" });
+                }
+                let uploads = freeze.message().users.iter().map(|p| (p.user, p.body_hash)).collect();
+                let round = InRound { ticket: gathering.ticket, overlap: None, uploads };
+                self.state = State::Frozen(round, freeze, body.to_vec());
             }
             (DECRYPT, State::Frozen(round, freeze, _)) => {
                 let ack: Signed<FreezeAck> = stored(&messages, 1, roster)?;

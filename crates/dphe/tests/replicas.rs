@@ -1,0 +1,155 @@
+//! Several who take uploads for one aggregator: the sum, the frozen set and all that follows are those of one.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use dphe::message::{
+    Decrypt, Freeze, FreezeAck, Message as _, Participant, RoundTicket, Signed, Upload, UploadAck,
+};
+use dphe::party::{Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound};
+use dphe::{Collecting, Error, Party, Profile, PublicSupport, Threads};
+use support::{NOW, Parties, Transcript, config, identity, transcript, update};
+
+struct Round {
+    parties: Parties,
+    transcript: Transcript,
+    intake: IntakeRound,
+}
+
+fn round(profile: Profile) -> Round {
+    let parties = Parties::new(config(profile), 5);
+    let task = parties.roster.task();
+    let public: Vec<usize> = PublicSupport::of(task, support::round(1)).indices().collect();
+    // what may be sent: anything, or what is public
+    let at = |i: u32| if task.has_private_support() { i } else { public[i as usize % public.len()] as u32 };
+    let transcript = transcript(&parties, |n| update(24, &[(at(n), 0.5)], &[0.125, f64::from(n) / 8.0]));
+    let keys = parties.roles.key_generator.aggregator_keys();
+    let intake =
+        Intake::new(keys, identity(Party::Aggregator), parties.roster.clone(), Threads::ONE).unwrap();
+    let intake = intake.begin(&transcript.of_kind(RoundTicket::KIND)).unwrap();
+    Round { parties, transcript, intake }
+}
+
+impl Round {
+    fn uploads(&self) -> Vec<Vec<u8>> {
+        let all = self.transcript.messages.iter().map(|(_, message)| message);
+        all.filter(|message| message[5] == Upload::KIND).cloned().collect()
+    }
+
+    /// The aggregator just after the ticket, with its log.
+    fn aggregator(&self) -> (AggregatorParty, Vec<u8>) {
+        let log = self.transcript.logs[&Party::Aggregator][1].clone();
+        let party = self.parties.start_aggregator(&log).unwrap();
+        assert_eq!(party.phase(), "collecting");
+        (party, log)
+    }
+
+    /// As replicas do: each upload folded into one of two partial sums, which are written down and read in between.
+    fn gather(&self, uploads: &[Vec<u8>]) -> (Collecting, Vec<Participant>) {
+        let mut shards = [(self.intake.empty().to_partial(Threads::ONE), Vec::new()), Default::default()];
+        shards[1] = shards[0].clone();
+        let mut participants = Vec::new();
+        for (i, message) in uploads.iter().enumerate() {
+            let Checked { user, body_hash, collecting } = self.intake.check(message).unwrap();
+            let (partial, users) = &mut shards[i % 2];
+            let mut sum = self.intake.restore(partial, users).unwrap();
+            users.push((user, collecting.noise()));
+            sum.merge(collecting, Threads::ONE).unwrap();
+            *partial = sum.to_partial(Threads::ONE);
+            participants.push(Participant { user, body_hash });
+        }
+        let [mut one, two] = shards.map(|(partial, users)| self.intake.restore(&partial, &users).unwrap());
+        one.merge(two, Threads::ONE).unwrap();
+        (one, participants)
+    }
+}
+
+fn sent(actions: &[Action]) -> &[u8] {
+    let message = actions.iter().find_map(|action| match action {
+        Action::Send { to: Party::KeyGenerator, message } => Some(message),
+        _ => None,
+    });
+    message.unwrap()
+}
+
+#[test]
+fn what_replicas_gather_is_what_one_would_have() {
+    for profile in [Profile::Sparse, Profile::Full] {
+        let round = round(profile);
+        let (mut aggregator, mut log) = round.aggregator();
+        let (collected, uploads) = round.gather(&round.uploads());
+        let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
+        let actions = aggregator.step(event, NOW).unwrap();
+        let Action::Append(record) = &actions[0] else { panic!("on disk before it is sent") };
+        log.extend(record);
+        assert!(sent(&actions) == round.transcript.of_kind(Freeze::KIND), "the same set, the same sum");
+        // and again from the log
+        let mut again = round.parties.start_aggregator(&log).unwrap();
+        assert_eq!((again.phase(), again.collected().len()), ("frozen", 5));
+        let ack = AggregatorEvent::Message(round.transcript.of_kind(FreezeAck::KIND));
+        let actions = again.step(ack, NOW).unwrap();
+        assert!(sent(&actions) == round.transcript.of_kind(Decrypt::KIND), "the same request");
+        // a log whose sum was exchanged is noticed
+        let at = log.len() - 40;
+        log[at] ^= 1;
+        let (mut short, _) = round.aggregator();
+        let (few, uploads) = round.gather(&round.uploads()[..2]);
+        let event = AggregatorEvent::Gathered { collected: Box::new(few), uploads };
+        assert_eq!(short.step(event, NOW).unwrap_err(), Error::SetSmall { users: 2, floor: 3 });
+        assert_eq!(short.phase(), "collecting");
+        let damaged = round.parties.start_aggregator(&log);
+        assert!(
+            damaged.is_err() || damaged.unwrap().phase() == "collecting",
+            "what does not hold is not used"
+        );
+    }
+}
+
+#[test]
+fn acknowledgements_are_the_aggregators() {
+    let round = round(Profile::Full);
+    let upload = round.uploads().remove(0);
+    let checked = round.intake.check(&upload).unwrap();
+    let ack = round.intake.acknowledge(checked.body_hash);
+    assert!(ack == round.transcript.of_kind(UploadAck::KIND));
+    assert!(Signed::<UploadAck>::decode(&ack, &round.parties.roster).is_ok());
+}
+
+#[test]
+fn what_is_not_right_is_refused() {
+    let round = round(Profile::Sparse);
+    let uploads = round.uploads();
+    // lists and sums that do not belong together
+    let (mut aggregator, _) = round.aggregator();
+    let (collected, mut participants) = round.gather(&uploads);
+    participants.pop();
+    let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants };
+    assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
+    // uploads that are in the log already
+    let (collected, participants) = round.gather(&uploads[1..]);
+    aggregator.step(AggregatorEvent::Message(uploads[0].clone()), NOW).unwrap();
+    let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants };
+    assert!(matches!(aggregator.step(event, NOW), Err(Error::Order { .. })));
+    // uploads that were changed on their way
+    let mut bad = uploads[0].clone();
+    *bad.last_mut().unwrap() ^= 1;
+    assert!(round.intake.check(&bad).is_err());
+    // partial sums that were
+    let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
+    let (noise, partial) = (collecting.noise(), collecting.to_partial(Threads::ONE));
+    assert!(!noise.is_empty() && noise.len() % 16 == 0);
+    for cut in [0, 7, 11, partial.len() / 2, partial.len() - 1] {
+        assert!(matches!(round.intake.restore(&partial[..cut], &[]), Err(Error::Storage { .. })), "{cut}");
+    }
+    let longer = [&partial[..], &[0]].concat();
+    assert!(matches!(round.intake.restore(&longer, &[]), Err(Error::Storage { .. })));
+    let other = [&[9; 8], &partial[8..]].concat();
+    assert!(matches!(round.intake.restore(&other, &[]), Err(Error::Storage { .. })));
+    // noise that appears twice, whoever took it
+    let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];
+    let refused = round.intake.restore(&partial, &twice).unwrap_err();
+    assert_eq!(refused, Error::NonceReuse { user: support::user_id(5) });
+    let same = [(user, noise), (user, Vec::new())];
+    assert!(matches!(round.intake.restore(&partial, &same), Err(Error::Storage { .. })));
+}
