@@ -1,11 +1,13 @@
 //! What a party keeps on disk. Every call returns only when its effect is durable.
 
+pub mod postgres;
 mod sqlite;
 
 pub use sqlite::SqliteStore;
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dphe::{Digest, Round};
 use zeroize::Zeroizing;
@@ -38,6 +40,35 @@ pub enum StoreError {
     /// The database says no.
     #[error("the data could not be stored or read: {0}")]
     Database(#[from] sqlx::Error),
+    /// The address of the database cannot be read.
+    #[error("the database's address cannot be read: {reason}")]
+    Address {
+        /// Why.
+        reason: String,
+    },
+    /// The database says nothing.
+    #[error("the database did not answer within {} s", patience.as_secs_f64())]
+    Silent {
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// Its tables are of a later version.
+    #[error("the database has tables of version {found}, and this program knows version {known}")]
+    Version {
+        /// Theirs.
+        found: usize,
+        /// This program's latest.
+        known: usize,
+    },
+    /// Its tables are of another roster.
+    #[error("the tables in {schema} are of a task with another roster")]
+    OtherRoster {
+        /// Where they are.
+        schema: String,
+    },
+    /// Another replica leads by now.
+    #[error("another replica leads: this one was out of touch with the database")]
+    Deposed,
 }
 
 impl StoreError {
@@ -54,9 +85,30 @@ impl StoreError {
                 "chmod -R go= {0}, or a new folder with --data; if others could write to it, its content may be theirs",
                 path.display()
             ),
+            Self::Database(sqlx::Error::Io(_) | sqlx::Error::Tls(_)) => {
+                "see that the database runs, and can be reached from here".into()
+            }
             Self::Database(_) => "see that the disk is not full or read-only; then start again".into(),
+            Self::Address { .. } => "postgres://dphe@db.example.org/dphe?sslmode=verify-full, say".into(),
+            Self::Silent { .. } => {
+                "see that the database runs, can be reached from here, and is not overloaded".into()
+            }
+            Self::Version { .. } => "start the version of this program that the other replicas have".into(),
+            Self::OtherRoster { .. } => "another database, or the kits that were made for this one".into(),
+            Self::Deposed => "nothing: it goes on as one of the others".into(),
         })
     }
+}
+
+/// What came of a piece of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// More is needed, from here on.
+    Stored(u64),
+    /// It does not follow from what is there: so much is.
+    Misplaced(u64),
+    /// That was the last one.
+    Whole(Vec<u8>),
 }
 
 /// The log of a party (docs/protocol.md, section 9).
@@ -120,4 +172,17 @@ pub trait Archive: Send + 'static {
         &mut self,
         from: Round,
     ) -> impl Future<Output = Result<Vec<(Round, u8, Vec<u8>)>, StoreError>> + Send;
+}
+
+/// Rounds are counted one by one: none is beyond what a database can hold.
+fn number(round: Round) -> i64 {
+    i64::try_from(round.get()).unwrap_or(i64::MAX)
+}
+
+fn round_of(number: i64) -> Result<Round, StoreError> {
+    u64::try_from(number).ok().and_then(Round::new).ok_or_else(damaged)
+}
+
+fn damaged() -> StoreError {
+    StoreError::Database(sqlx::Error::Protocol("a row does not hold what it should".into()))
 }

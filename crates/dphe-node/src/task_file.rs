@@ -146,6 +146,13 @@ pub struct Milliseconds(pub u64);
 impl TryFrom<String> for Milliseconds {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl std::str::FromStr for Milliseconds {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let factor = match &text[digits.len()..] {
             "ms" => 1,

@@ -85,6 +85,8 @@ pub struct Metrics {
     pub log_bytes: Gauge,
     /// Milliseconds spent in steps of the party.
     pub step_milliseconds: Gauge,
+    /// Whether this one leads, of several aggregators.
+    pub leads: Gauge,
     /// Whether the party is up.
     pub ready: Gauge,
     refusals: Mutex<BTreeMap<String, (u64, SystemTime)>>,
@@ -138,6 +140,7 @@ impl Metrics {
                 "Time in steps of the protocol.",
                 &self.step_milliseconds,
             ),
+            ("dphe_leads", "gauge", "1 if this replica leads, of several aggregators.", &self.leads),
             ("dphe_ready", "gauge", "1 if the party takes requests.", &self.ready),
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {}", value.get());

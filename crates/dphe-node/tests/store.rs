@@ -2,11 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use dphe::{Digest, Round};
-use dphe_node::store::{Archive, LogStore, SqliteStore, StoreError};
+use dphe::message::Participant;
+use dphe::{Digest, Roster, Round, UserId};
+use dphe_node::store::postgres::{BoardRow, Committed, Header, Lead, PgAddress, PgStore, Tally};
+use dphe_node::store::{Archive, LogStore, Piece, SqliteStore, StoreError};
+use support::postgres::{Line, Server};
+use support::{Plan, Town};
 
 fn round(number: u64) -> Round {
     Round::new(number).unwrap()
@@ -89,7 +96,7 @@ async fn a_folder_has_one_process() {
     for _ in 0..100 {
         match SqliteStore::open(folder.path()).await {
             Ok(_) => return,
-            Err(StoreError::InUse { .. }) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            Err(StoreError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(error) => panic!("{error}"),
         }
     }
@@ -212,4 +219,235 @@ async fn what_others_could_read_or_change_is_refused() {
     assert!(matches!(SqliteStore::open(folder.path()).await, Err(StoreError::NotPrivate { .. })));
     mode(folder.path(), 0o755);
     SqliteStore::open(folder.path()).await.unwrap();
+}
+
+fn roster() -> Roster {
+    (**Town::on_free_ports(Plan::default()).kit("aggregator").roster()).clone()
+}
+
+const LEASE: Duration = Duration::from_secs(2);
+
+async fn open(url: &str, roster: &Roster) -> Result<PgStore, StoreError> {
+    PgStore::open(&PgAddress::new(url, roster, LEASE).unwrap(), roster).await
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    conforms(async || open(&server.url(), &roster).await.unwrap()).await;
+}
+
+/// What is longer than a row comes back whole.
+#[tokio::test]
+async fn postgres_takes_what_is_long() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    let mut store = open(&server.url(), &roster).await.unwrap();
+    let long: Vec<u8> = (0..9_000_000u32).map(|i| (i % 251) as u8).collect();
+    store.append(b"head").await.unwrap();
+    store.append(&long).await.unwrap();
+    assert!(*store.load().await.unwrap() == [b"head", &long[..]].concat());
+    store.replace(&long).await.unwrap();
+    assert!(*store.load().await.unwrap() == long);
+}
+
+fn user(number: u32) -> UserId {
+    UserId::new(number).unwrap()
+}
+
+fn header(number: u32, body: &[u8]) -> Header {
+    let body_hash = Digest::of_model(body);
+    Header { user: user(number), body_hash, noise: vec![number as u8; 16], bytes: body.len() as u64 }
+}
+
+/// Adds numbers, written one after the other, as sums would be.
+async fn add(tally: &Tally, number: u64, batch: &[Header], most: Option<usize>) -> Committed {
+    let add = |mut sum: Vec<u8>| {
+        sum.extend(batch.iter().map(|header| header.user.get() as u8));
+        async { Ok::<_, ()>(sum) }
+    };
+    tally.commit(round(number), batch, most, add).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn each_user_is_counted_once_whoever_takes_the_upload() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    let (one, two) =
+        (open(&server.url(), &roster).await.unwrap(), open(&server.url(), &roster).await.unwrap());
+    let (one, two) = (one.tally(), two.tally());
+    assert_eq!(add(&one, 1, &[header(1, b"early")], None).await, Committed::Closed, "not open yet");
+    one.open_round(round(1)).await.unwrap();
+    one.open_round(round(1)).await.unwrap();
+    assert_eq!(add(&one, 1, &[header(2, b"two"), header(1, b"one")], None).await, Committed::All);
+    // again, to another: nothing of the batch is taken, and who is in is said
+    let known = Committed::Known(vec![Participant { user: user(1), body_hash: Digest::of_model(b"one") }]);
+    assert_eq!(add(&two, 1, &[header(3, b"three"), header(1, b"other")], None).await, known);
+    assert_eq!(two.users(round(1)).await.unwrap(), (vec![user(1), user(2)], false));
+    assert_eq!(two.known(round(1), user(1)).await.unwrap(), Some(Digest::of_model(b"one")));
+    assert_eq!(two.known(round(1), user(3)).await.unwrap(), None);
+    // many at once, each batch sent to both
+    let batches: Vec<Vec<Header>> =
+        (0..20).map(|b| (0..5).map(|i| header(10 + 5 * b + i, &[b as u8, i as u8])).collect()).collect();
+    let mut tasks = Vec::new();
+    for tally in [&one, &two] {
+        for batch in batches.clone() {
+            let tally = tally.clone();
+            tasks.push(tokio::spawn(async move { add(&tally, 1, &batch, None).await }));
+        }
+    }
+    let mut all = 0;
+    for task in tasks {
+        all += u32::from(task.await.unwrap() == Committed::All);
+    }
+    assert_eq!(all, 20, "of each batch one of two is taken");
+    let closed = two.close(round(1)).await.unwrap();
+    let mut counted: Vec<u8> = closed.partials.concat();
+    counted.sort_unstable();
+    let expected: Vec<u8> = [1, 2].into_iter().chain(10..110).collect();
+    assert_eq!(counted, expected, "in one of the sums, once");
+    assert_eq!(closed.headers.iter().map(|header| header.user.get() as u8).collect::<Vec<_>>(), expected);
+    // closed is closed, and what was taken is still known
+    assert_eq!(add(&one, 1, &[header(3, b"three")], None).await, Committed::Closed);
+    assert!(matches!(add(&one, 1, &[header(2, b"two")], None).await, Committed::Known(_)));
+    assert_eq!(one.close(round(1)).await.unwrap().headers.len(), 102);
+    // a round with room for two
+    one.open_round(round(2)).await.unwrap();
+    assert_eq!(
+        add(&one, 2, &[header(1, b"a"), header(2, b"b"), header(3, b"c")], Some(2)).await,
+        Committed::Full
+    );
+    assert_eq!(add(&one, 2, &[header(1, b"a"), header(2, b"b")], Some(2)).await, Committed::All);
+    assert_eq!(add(&two, 2, &[header(3, b"c")], Some(2)).await, Committed::Full);
+    // of rounds that are over nothing is left
+    assert_eq!(server.sql(&format!("SELECT MIN(round) FROM dphe_{}.uploads", roster.task().id())), "2");
+}
+
+#[tokio::test]
+async fn pieces_follow_one_another_whoever_takes_them() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    let (one, two) =
+        (open(&server.url(), &roster).await.unwrap(), open(&server.url(), &roster).await.unwrap());
+    let (one, two, body) = (one.tally(), two.tally(), b"0123456789");
+    let put = async |tally: &Tally, offset: usize, end: usize| {
+        tally.put_piece(round(1), user(1), offset as u64, 10, &body[offset..end]).await.unwrap()
+    };
+    assert_eq!(put(&one, 0, 10).await, Piece::Whole(body.to_vec()));
+    assert_eq!(put(&one, 0, 4).await, Piece::Stored(4));
+    assert_eq!(
+        (two.offset(round(1), user(1)).await.unwrap(), two.offset(round(1), user(2)).await.unwrap()),
+        (4, 0)
+    );
+    assert_eq!(
+        put(&two, 0, 4).await,
+        Piece::Misplaced(4),
+        "a half-sent upload that was tried again elsewhere"
+    );
+    assert_eq!(put(&two, 4, 7).await, Piece::Stored(7));
+    assert_eq!(
+        two.put_piece(round(1), user(1), 0, 5, b"01234").await.unwrap(),
+        Piece::Whole(b"01234".to_vec())
+    );
+    assert_eq!(
+        two.put_piece(round(1), user(1), 2, 5, b"234").await.unwrap(),
+        Piece::Misplaced(0),
+        "another upload"
+    );
+    for (tally, from, to) in [(&two, 0, 4), (&one, 4, 7)] {
+        assert_eq!(put(tally, from, to).await, Piece::Stored(to as u64));
+    }
+    assert_eq!(put(&two, 7, 10).await, Piece::Whole(body.to_vec()));
+    assert_eq!(one.offset(round(1), user(1)).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn one_leads_and_whoever_led_before_writes_no_more() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    let line = Line::to(vec![([127, 0, 0, 1], server.port).into()]);
+    let store = open(&server.url_at(line.address.port()), &roster).await.unwrap();
+    let address = |port: u16| PgAddress::new(&server.url_at(port), &roster, LEASE).unwrap();
+    let first = Lead::seek(&address(line.address.port()), &roster).await.unwrap().unwrap();
+    let mut old = store.led_by(&first);
+    old.append(b"one").await.unwrap();
+    old.tally().put_board(&BoardRow { status: "1".into(), ..BoardRow::default() }).await.unwrap();
+    let direct = address(server.port);
+    assert!(Lead::seek(&direct, &roster).await.unwrap().is_none(), "there is one");
+    // cut off without a word: soon another can lead, and the first one hears of it
+    line.cut();
+    let begin = std::time::Instant::now();
+    let second = loop {
+        if let Some(lead) = Lead::seek(&direct, &roster).await.unwrap() {
+            break lead;
+        }
+        assert!(begin.elapsed() < 10 * LEASE, "a lost one leads for ever");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    tokio::time::timeout(10 * LEASE, first.lost()).await.unwrap();
+    line.mend();
+    let mut new = open(&server.url(), &roster).await.unwrap().led_by(&second);
+    new.append(b" two").await.unwrap();
+    // what the old one was about to do comes to nothing
+    let refused = loop {
+        // lines that were cut are found out one by one
+        match old.append(b" three").await.unwrap_err() {
+            StoreError::Deposed => break true,
+            error => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+    };
+    assert!(refused && second.epoch() > first.epoch());
+    let old = old.tally();
+    assert!(matches!(old.put_status("9").await, Err(StoreError::Deposed)));
+    assert!(matches!(old.close(round(1)).await, Err(StoreError::Deposed)));
+    assert_eq!(new.load().await.unwrap()[..], b"one two"[..]);
+    let board = new.tally().board((0, 0)).await.unwrap().unwrap();
+    assert_eq!((board.1.as_str(), board.2.is_some()), ("1", true));
+    assert_eq!(new.tally().board(board.0).await.unwrap(), None);
+    new.tally().put_status("2").await.unwrap();
+    let next = new.tally().board(board.0).await.unwrap().unwrap();
+    assert_eq!((next.1.as_str(), next.2), ("2", None));
+    drop(second);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(Lead::seek(&direct, &roster).await.unwrap().is_some(), "given up, it is free at once");
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_used_is_refused_by_name() {
+    let Some(mut server) = Server::start() else { return };
+    let (roster, url) = (roster(), server.url());
+    for bad in ["", "mysql://x/y", "postgres://:::"] {
+        let error = PgAddress::new(bad, &roster, LEASE).unwrap_err();
+        assert!(matches!(error, StoreError::Address { .. }) && error.hint().is_some(), "{bad}: {error}");
+    }
+    let secret = PgAddress::new("postgres://me:secret@[::", &roster, LEASE).unwrap_err();
+    assert!(!format!("{secret:?} {secret}").contains("secret"));
+    let mut store = open(&url, &roster).await.unwrap();
+    store.append(b"kept").await.unwrap();
+    let schema = format!("dphe_{}", roster.task().id());
+    // tables of a later version
+    server.sql(&format!("UPDATE {schema}.about SET version = 99"));
+    let error = open(&url, &roster).await.unwrap_err();
+    assert!(matches!(error, StoreError::Version { found: 99, .. }), "{error}");
+    server.sql(&format!("UPDATE {schema}.about SET version = 1"));
+    // tables of another roster
+    server.sql(&format!("UPDATE {schema}.about SET roster = '\\x00'"));
+    let error = open(&url, &roster).await.unwrap_err();
+    assert!(matches!(error, StoreError::OtherRoster { .. }), "{error}");
+    let hash: String = roster.hash().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    server.sql(&format!("UPDATE {schema}.about SET roster = '\\x{hash}'"));
+    // read-only: nothing is written, what is there can be read
+    server.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    let refused = open(&url, &roster).await;
+    assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
+    server.sql("SET default_transaction_read_only = off; ALTER DATABASE postgres RESET default_transaction_read_only");
+    // away, and back
+    server.stop();
+    let error = open(&url, &roster).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("database runs"), "{error}");
+    assert!(store.append(b" not").await.is_err());
+    server.go_on();
+    let mut store = open(&server.url(), &roster).await.unwrap();
+    assert_eq!(store.load().await.unwrap()[..], b"kept"[..]);
 }

@@ -52,32 +52,40 @@ impl Aggregator {
         }
     }
 
-    /// Takes up what [`Collecting::to_partial`] wrote, of these users and with this noise of theirs.
+    /// Takes up what [`Collecting::to_partial`] wrote, in as many parts as there are: all of them together are the sums
+    /// of these users, whose noise is this.
     ///
     /// # Errors
-    /// [`Error::Storage`] if that is not what is there, [`Error::NonceReuse`] if two users have the same noise.
-    pub fn restore(
+    /// [`Error::Storage`] if that is not what is there, [`Error::NonceReuse`] for a user with noise of one before.
+    pub fn restore<P: AsRef<[u8]>>(
         &self,
         round: Round,
-        partial: &[u8],
+        partials: &[P],
         users: &[(UserId, Vec<u8>)],
         threads: Threads,
     ) -> Result<Collecting, Error> {
         let mut collecting = self.begin(round);
-        collecting.read_partial(partial, threads)?;
+        for partial in partials {
+            collecting.add_partial(partial.as_ref(), threads)?;
+        }
         for (user, noise) in users {
-            collecting.users.insert(*user);
             let (noise, rest) = noise.as_chunks();
             let noise = noise.iter().map(|bytes| u128::from_be_bytes(*bytes)).collect();
             if !rest.is_empty() {
                 return Err(Error::Storage { reason: "the noise of an update cannot be read" });
             }
+            if !collecting.users.insert(*user) {
+                return Err(Error::Storage { reason: "a user is counted twice" });
+            }
             if !collecting.noise.insert(noise) {
                 return Err(Error::NonceReuse { user: *user });
             }
         }
-        if collecting.users.len() != users.len() {
-            return Err(Error::Storage { reason: "a user is counted twice" });
+        // everybody sends all of these
+        if (0..collecting.dense.positions() as u32)
+            .any(|position| collecting.dense.terms(position) as usize != users.len())
+        {
+            return Err(Error::Storage { reason: "the sums are of another number of users" });
         }
         Ok(collecting)
     }
@@ -237,17 +245,17 @@ impl Collecting {
         self.noise.iter().flat_map(u128::to_be_bytes).collect()
     }
 
-    fn read_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {
+    pub(crate) fn add_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {
         let damaged = |_| Error::Storage { reason: "a partial sum cannot be read" };
         let other = |_| Error::Storage { reason: "a partial sum is none of this task" };
-        let width = ciphertext_bytes(&self.keys.task);
+        let (key, width) = (&self.keys.encryption, ciphertext_bytes(&self.keys.task));
         let mut input = Reader::new(bytes);
         if input.u64().map_err(damaged)? != self.round.get() {
             return Err(Error::Storage { reason: "a partial sum is of another round" });
         }
         for sums in [&mut self.slots, &mut self.dense] {
-            let count = input.u32().map_err(damaged)? as usize;
-            if count > sums.positions() {
+            let (count, positions) = (input.u32().map_err(damaged)? as usize, sums.positions());
+            if count > positions {
                 return Err(Error::Storage { reason: "a partial sum has too many positions" });
             }
             let (mut occupied, mut terms) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -256,16 +264,9 @@ impl Collecting {
                 terms.push(input.u32().map_err(damaged)?);
             }
             let wire = input.take(count * width).map_err(damaged)?;
-            let batch = self.keys.encryption.read_wire(wire, threads).map_err(other)?;
-            *sums = RunningSums::restore(
-                &self.keys.encryption,
-                sums.positions(),
-                &occupied,
-                &terms,
-                &batch,
-                threads,
-            )
-            .map_err(other)?;
+            let batch = key.read_wire(wire, threads).map_err(other)?;
+            let part = RunningSums::restore(key, positions, &occupied, &terms, &batch, threads);
+            sums.merge(part.map_err(other)?, threads).map_err(other)?;
         }
         if !input.rest().is_empty() {
             return Err(Error::Storage { reason: "a partial sum goes on where it should end" });

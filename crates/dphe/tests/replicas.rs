@@ -47,21 +47,16 @@ impl Round {
 
     /// As replicas do: each upload folded into one of two partial sums, which are written down and read in between.
     fn gather(&self, uploads: &[Vec<u8>]) -> (Collecting, Vec<Participant>) {
-        let mut shards = [(self.intake.empty().to_partial(Threads::ONE), Vec::new()), Default::default()];
-        shards[1] = shards[0].clone();
-        let mut participants = Vec::new();
+        let mut shards: [Vec<u8>; 2] = Default::default();
+        let (mut participants, mut users) = (Vec::new(), Vec::new());
         for (i, message) in uploads.iter().enumerate() {
             let Checked { user, body_hash, collecting } = self.intake.check(message).unwrap();
-            let (partial, users) = &mut shards[i % 2];
-            let mut sum = self.intake.restore(partial, users).unwrap();
             users.push((user, collecting.noise()));
-            sum.merge(collecting, Threads::ONE).unwrap();
-            *partial = sum.to_partial(Threads::ONE);
+            let shard = &mut shards[i % 2];
+            *shard = self.intake.add_to(shard, collecting).unwrap();
             participants.push(Participant { user, body_hash });
         }
-        let [mut one, two] = shards.map(|(partial, users)| self.intake.restore(&partial, &users).unwrap());
-        one.merge(two, Threads::ONE).unwrap();
-        (one, participants)
+        (self.intake.restore(&shards, &users).unwrap(), participants)
     }
 }
 
@@ -139,17 +134,24 @@ fn what_is_not_right_is_refused() {
     let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
     let (noise, partial) = (collecting.noise(), collecting.to_partial(Threads::ONE));
     assert!(!noise.is_empty() && noise.len() % 16 == 0);
+    let one = [(user, noise.clone())];
+    let refused = |partials: &[&[u8]], users: &[(dphe::UserId, Vec<u8>)]| {
+        round.intake.restore(partials, users).unwrap_err()
+    };
+    assert!(round.intake.restore(&[&partial], &one).is_ok());
     for cut in [0, 7, 11, partial.len() / 2, partial.len() - 1] {
-        assert!(matches!(round.intake.restore(&partial[..cut], &[]), Err(Error::Storage { .. })), "{cut}");
+        assert!(matches!(refused(&[&partial[..cut]], &one), Error::Storage { .. }), "{cut}");
     }
-    let longer = [&partial[..], &[0]].concat();
-    assert!(matches!(round.intake.restore(&longer, &[]), Err(Error::Storage { .. })));
-    let other = [&[9; 8], &partial[8..]].concat();
-    assert!(matches!(round.intake.restore(&other, &[]), Err(Error::Storage { .. })));
+    let (longer, other) = ([&partial[..], &[0]].concat(), [&[9; 8], &partial[8..]].concat());
+    for bad in [&longer, &other] {
+        assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
+    }
+    // one that was added twice, or not at all
+    assert!(matches!(refused(&[&partial, &partial], &one), Error::Storage { .. }));
+    assert!(matches!(refused(&[], &one), Error::Storage { .. }));
     // noise that appears twice, whoever took it
     let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];
-    let refused = round.intake.restore(&partial, &twice).unwrap_err();
-    assert_eq!(refused, Error::NonceReuse { user: support::user_id(5) });
+    assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: support::user_id(5) });
     let same = [(user, noise), (user, Vec::new())];
-    assert!(matches!(round.intake.restore(&partial, &same), Err(Error::Storage { .. })));
+    assert!(matches!(refused(&[&partial], &same), Error::Storage { .. }));
 }

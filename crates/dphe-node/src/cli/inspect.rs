@@ -1,6 +1,7 @@
 //! `dphe doctor`, `dphe status` and `dphe verify`: looking, without changing anything.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dphe::{Party, Round};
@@ -8,8 +9,10 @@ use dphe_node::Error;
 use dphe_node::certificates::role_name;
 use dphe_node::doctor::{Health, ask_status, examine};
 use dphe_node::kit::Kit;
-use dphe_node::store::{Archive as _, LogStore as _, SqliteStore};
+use dphe_node::store::postgres::{PgAddress, PgStore};
+use dphe_node::store::{Archive, LogStore, SqliteStore};
 use dphe_node::verify::{check_log, check_rounds};
+use zeroize::Zeroizing;
 
 use super::CliError;
 
@@ -108,8 +111,11 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "DIR")]
     kit: PathBuf,
     /// A copy of its data folder, or the folder itself while the party is down
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "database", conflicts_with = "database")]
+    data: Option<PathBuf>,
+    /// The database that aggregators share, at any time
+    #[arg(long, value_name = "URL", env = "DPHE_DATABASE", hide_env_values = true)]
+    database: Option<String>,
     /// The first round to look at
     #[arg(long, default_value_t = 1)]
     from: u64,
@@ -117,13 +123,24 @@ pub(crate) struct Verify {
     format: Format,
 }
 
+/// The log, and the messages from a round on.
+type Kept = (Zeroizing<Vec<u8>>, Vec<(Round, u8, Vec<u8>)>);
+
+async fn read(mut store: impl LogStore + Archive, from: Round) -> Result<Kept, Error> {
+    Ok((store.load().await?, store.messages(from).await?))
+}
+
 impl Verify {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let kit = Kit::read(&self.kit)?;
         let from = Round::new(self.from).unwrap_or(Round::FIRST);
         let (log, messages) = block_on(async {
-            let mut store = SqliteStore::open_read_only(&self.data).await?;
-            Ok::<_, Error>((store.load().await?, store.messages(from).await?))
+            if let Some(url) = &self.database {
+                let address = PgAddress::new(url, kit.roster(), Duration::from_secs(10))?;
+                return read(PgStore::open_read_only(&address).await?, from).await;
+            }
+            let data = self.data.as_deref().unwrap_or(Path::new("."));
+            read(SqliteStore::open_read_only(data).await?, from).await
         })??;
         let log = check_log(kit.party(), kit.roster(), &log)?;
         let rounds = check_rounds(kit.roster(), &messages);

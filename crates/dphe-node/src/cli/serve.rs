@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe::{Party, Profile};
@@ -14,9 +15,11 @@ use dphe_node::kit::Kit;
 use dphe_node::learning::{LinearModelMaker, LinearTrainer, model_from_bytes};
 use dphe_node::model::{About, LabelKind, Model, Training, VERSION};
 use dphe_node::samples::Samples;
-use dphe_node::service::aggregator::AggregatorService;
+use dphe_node::service::aggregator::{AggregatorService, run_replica};
 use dphe_node::service::{ServiceOptions, key_generator, user};
 use dphe_node::store::SqliteStore;
+use dphe_node::store::postgres::PgAddress;
+use dphe_node::task_file::Milliseconds;
 use dphe_node::telemetry::{LogOptions, Metrics, start_logging};
 use dphe_node::tensorboard::EventFile;
 use dphe_paillier::Threads;
@@ -42,9 +45,6 @@ struct Common {
     /// The start-up kit
     #[arg(long, value_name = "DIR")]
     kit: PathBuf,
-    /// Where the party keeps its state; one process a folder
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
     /// Show /healthz, /readyz, /metrics and the aggregator's page here, without TLS: for the own machine
     #[arg(long, value_name = "ADDRESS")]
     observe: Option<SocketAddr>,
@@ -72,6 +72,9 @@ enum LogFormat {
 pub(crate) struct ServeKeyGenerator {
     #[command(flatten)]
     common: Common,
+    /// Where the party keeps its state; one process a folder
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
     /// Where to listen; as the task file says unless told
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -84,6 +87,16 @@ pub(crate) struct ServeKeyGenerator {
 pub(crate) struct ServeAggregator {
     #[command(flatten)]
     common: Common,
+    /// Where the party keeps its state; one process a folder
+    #[arg(long, value_name = "DIR", required_unless_present = "database", conflicts_with = "database")]
+    data: Option<PathBuf>,
+    /// Keep the state in PostgreSQL instead: any number of aggregators share it. A password is better put into the
+    /// environment, or where libpq looks for it
+    #[arg(long, value_name = "URL", env = "DPHE_DATABASE", hide_env_values = true)]
+    database: Option<String>,
+    /// How long a replica may be out of touch with the database before another does its work
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "database")]
+    lease: Milliseconds,
     /// Where to listen; as the task file says unless told
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -100,6 +113,9 @@ pub(crate) struct ServeAggregator {
 pub(crate) struct Join {
     #[command(flatten)]
     common: Common,
+    /// Where the party keeps its state; one process a folder
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
     /// The samples: .npz, .npy, .csv, .svmlight or .parquet, with labels
     #[arg(long, value_name = "FILE")]
     features: PathBuf,
@@ -213,7 +229,7 @@ impl ServeKeyGenerator {
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.key_generator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;
-            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             let (options, listener) = (self.common.options().await?, listen(&address).await?);
             Ok(key_generator::run(&kit, &passphrase, store, listener, options, stop).await?)
         })
@@ -227,7 +243,6 @@ impl ServeAggregator {
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;
-            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
             let (mut options, listener) = (self.common.options().await?, listen(&address).await?);
             if let Some(folder) = &self.tensorboard {
                 let output = |source| CliError::Output { path: folder.clone(), source };
@@ -237,7 +252,14 @@ impl ServeAggregator {
             if let Some(file) = &self.held_out {
                 maker = maker.with_held_out_data(samples(&kit, file)?);
             }
-            let service = AggregatorService::start(&kit, store, &self.common.data, maker, options).await?;
+            if let Some(url) = &self.database {
+                let lease = Duration::from_millis(self.lease.0);
+                let database = PgAddress::new(url, kit.roster(), lease).map_err(Error::from)?;
+                return Ok(run_replica(&kit, &database, maker, options, listener, stop).await?);
+            }
+            let data = self.data.as_deref().ok_or(CliError::Backwards)?;
+            let store = SqliteStore::open(data).await.map_err(Error::from)?;
+            let service = AggregatorService::start(&kit, store, data, maker, options).await?;
             Ok(service.run(listener, stop).await?)
         })
     }
@@ -278,9 +300,9 @@ impl Join {
         let trainer = LinearTrainer::new(file, task.clone(), data, seed)?;
         let summary = runtime.block_on(async {
             let stop = on_signal()?;
-            let store = SqliteStore::open(&self.common.data).await.map_err(Error::from)?;
+            let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             // nobody else has the folder now
-            let trainer = trainer.with_memory(self.common.data.join("residual.bin"));
+            let trainer = trainer.with_memory(self.data.join("residual.bin"));
             let options = self.common.options().await?;
             Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
         })?;

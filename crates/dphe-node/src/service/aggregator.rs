@@ -1,40 +1,37 @@
 //! The aggregator's service: users ask and upload, it asks the key generator, and makes the next model.
 
+mod actor;
+mod collector;
 mod front;
 mod record;
+mod replica;
 
 pub use record::{RoundEnding, RoundRecord};
+pub use replica::run_replica;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use actor::Actor;
 use bytes::Bytes;
-use dphe::message::{Close, Ending, Freeze, Message as _, Publish, RoundTicket, Signed, UploadAck, kind};
-use dphe::party::{Action, AggregatorEvent, AggregatorParty, Notice, Time};
-use dphe::{Digest, Party, Roster, Round, UserId, WeightSum};
-use rand_core::Rng as _;
-use record::Recording;
-use serde::Serialize;
+use dphe::message::RoundResult;
+use dphe::{Digest, Party, Roster, Round, UserId};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use super::courier::Courier;
-use super::uploads::Uploads;
+use super::uploads::{Pieces, Uploads};
 use super::watch::{Watch, WatchPage};
-use super::{Clock, Machine, ServiceOptions, os_rng, start_observing};
+use super::{ServiceOptions, start_observing};
 use crate::Error;
 use crate::certificates::server_name;
 use crate::http::client::Client;
-use crate::http::problem::{HttpCode, Problem};
+use crate::http::max_message_bytes;
+use crate::http::problem::Problem;
 use crate::http::server::{Places, Shutdown, serve_tls};
-use crate::http::{max_message_bytes, sender_of, write_list};
 use crate::kit::Kit;
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore, StoreError};
-use crate::task_file::CollectSection;
-use crate::telemetry::Metrics;
-use crate::tensorboard::EventFile;
 
 /// What users and watchers can see: how the last round ended, the ticket of the one at hand, the model it starts from.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +50,15 @@ pub struct Board {
     pub records: Arc<Vec<RoundRecord>>,
 }
 
+impl Board {
+    fn gather_news(&mut self) {
+        let lists = [self.ended.as_ref().map(|(_, list)| list), self.ticket.as_ref().map(|(_, list)| list)];
+        self.news = lists.into_iter().flatten().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into();
+    }
+}
+
 /// How the aggregator stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The party.
     pub party: String,
@@ -65,7 +69,7 @@ pub struct Status {
     /// How many there will be.
     pub rounds: u64,
     /// Where the round stands.
-    pub phase: &'static str,
+    pub phase: String,
     /// Whose updates are in.
     pub collected: Vec<u32>,
     /// How many users are enrolled.
@@ -74,10 +78,15 @@ pub struct Status {
     pub over: bool,
 }
 
+/// A whole upload, and where its answer goes.
+pub(super) struct Arrived {
+    user: UserId,
+    message: Vec<u8>,
+    reply: oneshot::Sender<Result<Vec<u8>, Problem>>,
+}
+
 /// What the actor is told.
 pub(super) enum Command {
-    /// A whole upload.
-    Upload { user: UserId, message: Vec<u8>, reply: oneshot::Sender<Result<Vec<u8>, Problem>> },
     /// The key generator answered.
     Answered(Bytes),
     /// The key generator refused.
@@ -97,8 +106,7 @@ pub struct AggregatorService<S, M> {
     actor: Actor<S, M>,
     commands: mpsc::Receiver<Command>,
     uploads: Uploads,
-    tls: Arc<rustls::ServerConfig>,
-    key_generator: Client,
+    door: Door,
     page: Option<WatchPage>,
     options: ServiceOptions,
 }
@@ -110,63 +118,17 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     /// If it cannot start from its kit and its log.
     pub async fn start(
         kit: &Kit,
-        mut store: S,
+        store: S,
         data: &std::path::Path,
         maker: M,
         mut options: ServiceOptions,
     ) -> Result<Self, Error> {
-        let (roster, task_file) = (kit.roster().clone(), kit.task_file());
-        let clock = Clock::new();
-        let log = store.load().await?;
-        let (party, actions) = AggregatorParty::start(
-            kit.aggregator_keys()?,
-            kit.identity()?,
-            (*roster).clone(),
-            &log,
-            options.threads,
-            clock.now(),
-        )?;
-        if store.latest_model(party.round()).await?.is_none() {
-            let (round, model) =
-                last_published(&mut store, &roster).await?.unwrap_or((Round::FIRST, kit.initial_model()?));
-            store.put_model(round, Digest::of_model(&model), &model).await?;
-        }
-        let shown = party.round().get().saturating_sub(RECORDS as u64);
-        let records = store.reports(Round::new(shown).unwrap_or(Round::FIRST)).await?;
-        // what an earlier version wrote and this one cannot read is left out of pictures, and stays where it is
-        let records = records.iter().filter_map(|(_, json)| serde_json::from_str(json).ok()).collect();
+        let maker = Arc::new(Mutex::new(maker));
+        let (actor, commands) = Actor::start(kit, store, None, maker, &mut options).await?;
         let uploads = Uploads::new(data)
             .map_err(|source| StoreError::Folder { folder: data.join("uploads"), source })?;
-        let address = task_file.parties.key_generator.clone();
-        let most = max_message_bytes::<dphe::message::RoundResult>(&roster);
-        let name = server_name(&roster, Party::KeyGenerator)?;
-        let key_generator = Client::new(address, name, kit.tls().client()?, most);
-        let (sender, commands) = mpsc::channel(1024);
-        let mut actor = Actor {
-            machine: Machine::new(party, options.metrics.clone()),
-            roster: roster.clone(),
-            store,
-            maker: Arc::new(Mutex::new(maker)),
-            clock,
-            alarm: None,
-            soft_deadline: None,
-            start_at: None,
-            collect: task_file.collect,
-            rounds: task_file.task.rounds,
-            courier: Courier::default(),
-            commands: sender,
-            waiting: BTreeMap::new(),
-            board: watch::channel(Arc::new(Board::default())).0,
-            recording: Recording::default(),
-            records: Arc::new(records),
-            events: options.events.take(),
-            metrics: options.metrics.clone(),
-        };
-        actor.carry_out(actions).await?;
-        actor.refresh().await?;
-        let tls = kit.tls().server(roster, |_| true)?;
         let page = WatchPage::new(kit, options.metrics.clone())?;
-        Ok(Self { actor, commands, uploads, tls, key_generator, page, options })
+        Ok(Self { actor, commands, uploads, door: Door::new(kit)?, page, options })
     }
 
     /// What users and watchers can see, and when it changes.
@@ -179,35 +141,19 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     /// # Errors
     /// If the disk fails.
     pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
-        let Self { mut actor, commands, uploads, tls, key_generator, page, mut options } = self;
-        let (board, limits) = (actor.board.subscribe(), options.limits);
-        let page = page.map(|page| Watch::new(page, board, limits, shutdown.clone()).router());
-        start_observing(&mut options, page, &shutdown);
-        let front = front::Front {
-            roster: actor.roster.clone(),
-            actor: actor.commands.clone(),
-            board: actor.board.subscribe(),
-            uploads: uploads.clone(),
-            limits: options.limits,
-            metrics: options.metrics.clone(),
-            shutdown: shutdown.clone(),
-            room: Arc::new(Semaphore::new(front::BODIES_AT_ONCE)),
-            bodies: Places::new(front::BODIES_OF_ONE),
-        };
-        let server = serve_tls(
-            listener,
-            tls,
-            front::router(front),
-            options.limits,
-            options.metrics.clone(),
-            shutdown.clone(),
-        );
+        let Self { mut actor, commands, uploads, door, page, mut options } = self;
+        let metrics = options.metrics.clone();
+        let (sender, arrivals) = mpsc::channel(1024);
+        let pieces = Pieces::Files(uploads.clone());
+        let board = actor.board.subscribe();
+        let key_generator = door.key_generator.again();
+        let server = door.serve(listener, page, board, sender, pieces, &mut options, &shutdown);
         let courier = tokio::spawn(actor.courier.clone().run(key_generator, actor.commands.clone()));
-        options.metrics.ready.set(1);
+        metrics.ready.set(1);
         tracing::info!("the aggregator is ready");
         let server = tokio::spawn(server);
-        let result = actor.run(commands, uploads, shutdown).await;
-        options.metrics.ready.set(0);
+        let result = actor.run(commands, arrivals, Some(uploads), shutdown).await;
+        metrics.ready.set(0);
         courier.abort();
         if result.is_ok() {
             let _ = server.await;
@@ -218,403 +164,51 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     }
 }
 
-/// The model of the last round that was published, with the round after it.
-async fn last_published<S: Archive>(
-    store: &mut S,
-    roster: &Roster,
-) -> Result<Option<(Round, Vec<u8>)>, Error> {
-    let messages = store.messages(Round::FIRST).await?;
-    let Some((round, _, message)) = messages.iter().rfind(|(_, kind, _)| *kind == Publish::KIND) else {
-        return Ok(None);
-    };
-    let publish: Signed<Publish> = Signed::decode(message, roster)?;
-    Ok(Some((round.next(), publish.body().to_vec())))
-}
-
-struct Actor<S, M> {
-    machine: Machine<AggregatorParty>,
+/// What an aggregator needs to be reached, and to reach the key generator.
+struct Door {
     roster: Arc<Roster>,
-    store: S,
-    maker: Arc<Mutex<M>>,
-    clock: Clock,
-    alarm: Option<Time>,
-    /// From then on the least count is enough.
-    soft_deadline: Option<Time>,
-    start_at: Option<Time>,
-    collect: CollectSection,
-    rounds: u64,
-    courier: Courier,
-    commands: mpsc::Sender<Command>,
-    /// Users whose upload is being taken.
-    waiting: BTreeMap<UserId, oneshot::Sender<Result<Vec<u8>, Problem>>>,
-    board: watch::Sender<Arc<Board>>,
-    recording: Recording,
-    records: Arc<Vec<RoundRecord>>,
-    events: Option<EventFile>,
-    metrics: Arc<Metrics>,
+    tls: Arc<rustls::ServerConfig>,
+    key_generator: Client,
 }
 
-/// Rounds that are shown, at least; all are in the store.
-const RECORDS: usize = 500;
-/// After a round that was given up.
-const PAUSE: u64 = 1_000;
-
-impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
-    async fn run(
-        &mut self,
-        mut commands: mpsc::Receiver<Command>,
-        uploads: Uploads,
-        mut shutdown: Shutdown,
-    ) -> Result<(), Error> {
-        match self.machine.party()?.phase() {
-            "idle" => self.start_at = Some(self.clock.now()),
-            // the time starts anew, as the deadline does
-            "collecting" => self.collect_anew(),
-            _ => {}
-        }
-        let mut round = Round::FIRST;
-        loop {
-            // pieces of rounds that are over are of no use to anybody
-            if std::mem::replace(&mut round, self.machine.party()?.round()) != round
-                && let Err(error) = uploads.keep_only(round).await
-            {
-                tracing::warn!(%error, "old pieces of uploads could not be removed");
-            }
-            let next = [self.alarm, self.soft_deadline, self.start_at].into_iter().flatten().min();
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return Ok(()),
-                command = commands.recv() => match command {
-                    Some(command) => self.obey(command).await?,
-                    None => return Ok(()),
-                },
-                () = self.clock.wait_until(next) => {}
-            }
-            // also when commands never end: whoever sends many must not hold up a deadline
-            self.ring().await?;
-            self.refresh().await?;
-        }
+impl Door {
+    fn new(kit: &Kit) -> Result<Self, Error> {
+        let roster = kit.roster().clone();
+        let (address, name) =
+            (kit.task_file().parties.key_generator.clone(), server_name(&roster, Party::KeyGenerator)?);
+        let most = max_message_bytes::<RoundResult>(&roster);
+        let key_generator = Client::new(address, name, kit.tls().client()?, most);
+        Ok(Self { tls: kit.tls().server(roster.clone(), |_| true)?, roster, key_generator })
     }
 
-    async fn obey(&mut self, command: Command) -> Result<(), Error> {
-        match command {
-            Command::Upload { user, message, reply } => self.upload(user, message, reply).await,
-            Command::Answered(message) => self.answered(&message).await,
-            Command::Refused { message, problem } => self.refused(&message, &problem).await,
-            Command::Made { round, model } => self.made(round, model).await,
-        }
-    }
-
-    /// What is due by now.
-    async fn ring(&mut self) -> Result<(), Error> {
-        let now = self.clock.now();
-        let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
-        if due(self.alarm) {
-            self.alarm = None;
-            self.step("tick", AggregatorEvent::Tick).await?;
-        }
-        if due(self.soft_deadline) {
-            self.soft_deadline = None;
-            self.freeze_if_enough().await?;
-        }
-        if due(self.start_at) {
-            self.start_at = None;
-            self.begin_round().await?;
-        }
-        Ok(())
-    }
-
-    async fn begin_round(&mut self) -> Result<(), Error> {
-        let party = self.machine.party()?;
-        let round = party.round();
-        if !party.is_idle() || round.get() > self.rounds {
-            return Ok(());
-        }
-        let Some((_, model)) = self.store.latest_model(round).await? else {
-            return Err(Error::Unexpected { what: "a round without a model" });
+    /// Serves users until told to stop, and those who watch.
+    #[allow(clippy::too_many_arguments, reason = "everything that meets here")]
+    fn serve(
+        self,
+        listener: TcpListener,
+        page: Option<WatchPage>,
+        board: watch::Receiver<Arc<Board>>,
+        arrivals: mpsc::Sender<Arrived>,
+        pieces: Pieces,
+        options: &mut ServiceOptions,
+        shutdown: &Shutdown,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let limits = options.limits;
+        let page = page.map(|page| Watch::new(page, board.clone(), limits, shutdown.clone()).router());
+        start_observing(options, page, shutdown);
+        let front = front::Front {
+            roster: self.roster,
+            arrivals,
+            board,
+            pieces,
+            limits,
+            metrics: options.metrics.clone(),
+            shutdown: shutdown.clone(),
+            room: Arc::new(Semaphore::new(front::BODIES_AT_ONCE)),
+            bodies: Places::new(front::BODIES_OF_ONE),
         };
-        let mut nonce = [0; 16];
-        os_rng()?.fill_bytes(&mut nonce);
-        let (model, deadline) = (Digest::of_model(&model), self.collect.time.max.0);
-        self.recording = Recording::begin();
-        self.step("start", AggregatorEvent::Start { model, deadline, nonce }).await?;
-        Ok(())
-    }
-
-    async fn upload(
-        &mut self,
-        user: UserId,
-        message: Vec<u8>,
-        reply: oneshot::Sender<Result<Vec<u8>, Problem>>,
-    ) -> Result<(), Error> {
-        if sender_of(&message) != Some(Party::User(user)) {
-            let _ = reply.send(Err(HttpCode::Forbidden.because("the upload is another user's")));
-            return Ok(());
-        }
-        let (bytes, before) = (message.len(), self.machine.party()?.collected().len());
-        self.waiting.insert(user, reply);
-        let result = self.step("upload", AggregatorEvent::Message(message)).await;
-        let waiting = self.waiting.remove(&user);
-        match (result, waiting) {
-            (Ok(Some(error)), Some(reply)) => {
-                let _ = reply.send(Err(Problem::from(&error)));
-            }
-            (Err(error), waiting) => {
-                if let Some(reply) = waiting {
-                    let _ = reply.send(Err(HttpCode::Storage.because("it could not be stored")));
-                }
-                return Err(error);
-            }
-            _ => {}
-        }
-        if self.machine.party()?.collected().len() > before {
-            self.metrics.uploads.add(1);
-            self.metrics.upload_bytes.add(bytes as i64);
-            self.recording.upload(user, bytes);
-        }
-        if self.soft_deadline.is_none() {
-            self.freeze_if_enough().await?;
-        }
-        Ok(())
-    }
-
-    fn collect_anew(&mut self) {
-        let Time(now) = self.clock.now();
-        self.soft_deadline = Some(Time(now.saturating_add(self.collect.time.min.0)));
-    }
-
-    /// After the least time the least count is enough.
-    async fn freeze_if_enough(&mut self) -> Result<(), Error> {
-        let party = self.machine.party()?;
-        if party.phase() == "collecting" && party.collected().len() >= self.roster.floor() {
-            self.step("freeze", AggregatorEvent::Freeze).await?;
-        }
-        Ok(())
-    }
-
-    async fn answered(&mut self, message: &Bytes) -> Result<(), Error> {
-        let found = (kind(message), crate::http::round_of(message));
-        // kept before it has an effect: a crash in between must not lose it, and `dphe verify` checks it anyway
-        if let (Ok(kind), Some(round)) = found
-            && round == self.machine.party()?.round()
-        {
-            self.store.put_message(round, kind, message).await?;
-        }
-        let refused = self.step("answer", AggregatorEvent::Message(message.to_vec())).await?;
-        if refused.is_none()
-            && found.0 == Ok(RoundTicket::KIND)
-            && self.machine.party()?.phase() == "collecting"
-        {
-            self.collect_anew();
-        }
-        Ok(())
-    }
-
-    async fn refused(&mut self, message: &Bytes, problem: &Problem) -> Result<(), Error> {
-        tracing::error!(code = problem.code, detail = problem.detail, "the key generator refuses");
-        self.metrics.refused(&problem.code);
-        // a set that must not be opened: the round is given up
-        if kind(message) == Ok(Freeze::KIND)
-            && crate::http::round_of(message) == Some(self.machine.party()?.round())
-        {
-            let detail: String = problem.detail.chars().take(200).collect();
-            self.recording.problem(format!("the key generator refuses: {detail}"));
-            self.step("abort", AggregatorEvent::Abort).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes the next model, somewhere else.
-    async fn make(&mut self, sum: WeightSum) -> Result<(), Error> {
-        let round = sum.round();
-        let Some((_, model)) = self.store.latest_model(round).await? else {
-            return Err(Error::Unexpected { what: "a round without a model" });
-        };
-        let (maker, commands) = (self.maker.clone(), self.commands.clone());
-        const PANICKED: Error = Error::Unexpected { what: "a learner that panicked" };
-        let made = tokio::task::spawn_blocking(move || {
-            let mut maker = maker.lock().map_err(|_| PANICKED)?;
-            let model = maker.next_model(round, &sum, &model)?;
-            let accuracy = maker.accuracy(&model);
-            Ok(Made { model, accuracy })
-        });
-        tokio::spawn(async move {
-            let made = made.await.unwrap_or(Err(PANICKED));
-            let _ = commands.send(Command::Made { round, model: made }).await;
-        });
-        Ok(())
-    }
-
-    async fn made(&mut self, round: Round, made: Result<Made, Error>) -> Result<(), Error> {
-        let model = match made {
-            Ok(Made { model, accuracy }) => {
-                self.recording.made(accuracy);
-                model
-            }
-            Err(error) => {
-                // the sum was opened and cannot be again: the round ends with what it began with
-                tracing::error!(round = round.get(), %error, "no model can be made of the sum");
-                self.recording.problem(format!("no model can be made of the sum: {error}"));
-                let Some((_, model)) = self.store.latest_model(round).await? else {
-                    return Err(Error::Unexpected { what: "a round without a model" });
-                };
-                model
-            }
-        };
-        self.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
-        if let Some(error) = self.step("new model", AggregatorEvent::NewModel { round, model }).await? {
-            return Err(error.into());
-        }
-        Ok(())
-    }
-
-    /// Takes a step and does what it says. A refusal is returned: nothing has changed then.
-    async fn step(&mut self, what: &str, event: AggregatorEvent) -> Result<Option<dphe::Error>, Error> {
-        let now = self.clock.now();
-        match self.machine.run(move |party| party.step(event, now)).await? {
-            Ok(actions) => {
-                self.carry_out(actions).await?;
-                Ok(None)
-            }
-            Err(error) => {
-                self.metrics.refused(error.code());
-                tracing::warn!(what, code = error.code(), %error, "refused");
-                Ok(Some(error))
-            }
-        }
-    }
-
-    async fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), Error> {
-        for action in actions {
-            match action {
-                Action::Append(bytes) => {
-                    self.store.append(&bytes).await?;
-                    self.metrics.log_bytes.add(bytes.len() as i64);
-                }
-                Action::Replace(bytes) => self.store.replace(&bytes).await?,
-                Action::Send { to: Party::KeyGenerator, message } => {
-                    if let (Ok(kind @ (Freeze::KIND | Close::KIND)), Some(round)) =
-                        (kind(&message), crate::http::round_of(&message))
-                    {
-                        self.store.put_message(round, kind, &message).await?;
-                    }
-                    self.courier.take(message);
-                }
-                // who has not asked will find it on the board
-                Action::Send { to: Party::User(user), message } => {
-                    if let Some(reply) = self.waiting.remove(&user) {
-                        if let Ok(ack) = Signed::<UploadAck>::decode(&message, &self.roster) {
-                            let (round, body) = (ack.round().get(), ack.message().body_hash);
-                            tracing::info!(round, user = user.get(), %body, "acknowledged");
-                        }
-                        let _ = reply.send(Ok(message));
-                    }
-                }
-                Action::Send { .. } | Action::Poll(_) => {}
-                Action::Wake(time) => self.alarm = Some(time),
-                Action::Notify(Notice::Opened { sum, overlap }) => {
-                    self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
-                    self.make(sum).await?;
-                }
-                Action::Notify(Notice::Finished { round, ending, .. }) => {
-                    self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;
-                }
-                Action::Notify(Notice::Train { .. }) => {}
-            }
-        }
-        Ok(())
-    }
-
-    async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
-        let record = std::mem::take(&mut self.recording).end(round, ending, self.roster.floor());
-        let (name, reason) = (record.ending.name(), record.reason.as_deref());
-        self.metrics.ended(name);
-        tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
-        let json = serde_json::to_string(&record).unwrap_or_default();
-        self.store.put_report(round, &json).await?;
-        // pictures are no reason to stop
-        if let Some(events) = &mut self.events
-            && let Err(error) = events.scalars(record.round, &record.scalars())
-        {
-            tracing::warn!(%error, file = %events.path().display(), "figures for TensorBoard could not be written");
-        }
-        let records = Arc::make_mut(&mut self.records);
-        records.push(record);
-        if records.len() > 2 * RECORDS {
-            records.drain(..RECORDS);
-        }
-        // earlier models than the one in use, which may be many rounds old, are in their publish messages
-        if let Some((in_use, _)) = self.store.latest_model(round.next()).await? {
-            self.store.forget_models(in_use).await?;
-        }
-        (self.alarm, self.soft_deadline) = (None, None);
-        let Time(now) = self.clock.now();
-        let pause = if ending == Ending::Published { 0 } else { PAUSE };
-        self.start_at = Some(Time(now.saturating_add(pause)));
-        Ok(())
-    }
-
-    /// Puts on the board what has changed.
-    async fn refresh(&mut self) -> Result<(), Error> {
-        let party = self.machine.party()?;
-        let status = Status {
-            party: "aggregator".into(),
-            task: self.roster.task().id().to_string(),
-            round: party.round().get(),
-            rounds: self.rounds,
-            phase: party.phase(),
-            collected: party.collected().into_iter().map(UserId::get).collect(),
-            users: self.roster.users().len(),
-            over: party.is_idle() && party.round().get() > self.rounds,
-        };
-        let old = self.board.borrow().clone();
-        if old.status == status
-            && old.records.last().map(|record| record.round) == self.records.last().map(|record| record.round)
-        {
-            return Ok(());
-        }
-        self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
-        let mut board = Board { status, records: self.records.clone(), ..(*old).clone() };
-        if (board.status.round, board.status.phase) != (old.status.round, old.status.phase) {
-            tracing::info!(round = board.status.round, phase = board.status.phase, "state");
-            let Some(user) = self.roster.users().next() else { return Ok(()) };
-            let poll = AggregatorEvent::Poll { user, round: Round::FIRST };
-            let now = self.clock.now();
-            let actions = self.machine.run(move |party| party.step(poll, now)).await??;
-            self.read_poll(actions, &mut board).await?;
-            let round = self.machine.party()?.round();
-            let model = self.store.latest_model(round).await?;
-            board.model = model.map(|(_, model)| (Digest::of_model(&model), model.into()));
-        }
-        self.board.send_replace(Arc::new(board));
-        Ok(())
-    }
-
-    async fn read_poll(&mut self, actions: Vec<Action>, board: &mut Board) -> Result<(), Error> {
-        board.ticket = None;
-        let mut closing: Vec<Bytes> = Vec::new();
-        for action in actions {
-            let Action::Send { message, .. } = action else { continue };
-            match kind(&message)? {
-                RoundTicket::KIND => {
-                    let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
-                    board.ticket = Some((ticket.hash(), write_list(&[message]).into()));
-                }
-                _ => closing.push(message.into()),
-            }
-        }
-        let round = closing.last().and_then(|message| crate::http::round_of(message));
-        if let Some(round) = round {
-            let known = board.ended.as_ref().is_some_and(|(known, _)| *known == round);
-            if !known && let Some(publish) = closing.iter().find(|message| kind(message) == Ok(Publish::KIND))
-            {
-                self.store.put_message(round, Publish::KIND, publish).await?;
-            }
-            board.ended = Some((round, write_list(&closing).into()));
-        }
-        let lists = [board.ended.as_ref().map(|(_, list)| list), board.ticket.as_ref().map(|(_, list)| list)];
-        board.news = lists.into_iter().flatten().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into();
-        Ok(())
+        let (router, metrics) = (front::router(front), options.metrics.clone());
+        serve_tls(listener, self.tls, router, limits, metrics, shutdown.clone())
     }
 }
 

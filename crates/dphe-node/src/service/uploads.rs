@@ -10,21 +10,48 @@ use std::sync::{Arc, Mutex};
 use dphe::{Round, UserId};
 use tokio::sync::Mutex as AsyncMutex;
 
+pub(super) use crate::store::Piece;
+use crate::store::postgres::Tally;
+
+/// Where pieces are until an upload is whole: files, or rows that replicas share.
+#[derive(Clone)]
+pub(super) enum Pieces {
+    Files(Uploads),
+    Rows(Tally),
+}
+
+impl Pieces {
+    /// How much of an upload is here.
+    pub(super) async fn offset(&self, round: Round, user: UserId) -> std::io::Result<u64> {
+        match self {
+            Self::Files(files) => files.offset(round, user).await,
+            Self::Rows(tally) => tally.offset(round, user).await.map_err(std::io::Error::other),
+        }
+    }
+
+    /// Takes the piece that begins at `offset` of an upload of `total` bytes.
+    pub(super) async fn put(
+        &self,
+        round: Round,
+        user: UserId,
+        offset: u64,
+        total: u64,
+        piece: bytes::Bytes,
+    ) -> std::io::Result<Piece> {
+        match self {
+            Self::Files(files) => files.put(round, user, offset, total, piece).await,
+            Self::Rows(tally) => {
+                tally.put_piece(round, user, offset, total, &piece).await.map_err(std::io::Error::other)
+            }
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Uploads {
     folder: PathBuf,
     /// One piece of a user's at a time.
     turns: Arc<Mutex<HashMap<UserId, Arc<AsyncMutex<()>>>>>,
-}
-
-/// What came of a piece.
-pub(super) enum Piece {
-    /// More is needed, from here on.
-    Stored(u64),
-    /// It does not follow from what is there: so much is.
-    Misplaced(u64),
-    /// That was the last one.
-    Whole(Vec<u8>),
 }
 
 impl Uploads {

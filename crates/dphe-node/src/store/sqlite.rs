@@ -8,7 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, S
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _, SqliteConnection};
 use zeroize::Zeroizing;
 
-use super::{Archive, LogStore, StoreError};
+use super::{Archive, LogStore, StoreError, damaged, number, round_of};
 
 const FILE: &str = "dphe.sqlite";
 const LOCK: &str = "dphe.lock";
@@ -198,19 +198,6 @@ impl Archive for SqliteStore {
             })
             .collect()
     }
-}
-
-/// Rounds are counted one by one: none is beyond what SQLite can hold.
-fn number(round: Round) -> i64 {
-    i64::try_from(round.get()).unwrap_or(i64::MAX)
-}
-
-fn round_of(number: i64) -> Result<Round, StoreError> {
-    u64::try_from(number).ok().and_then(Round::new).ok_or_else(damaged)
-}
-
-fn damaged() -> StoreError {
-    StoreError::Database(sqlx::Error::Protocol("a row does not hold what it should".into()))
 }
 
 /// Seeds and private numbers lie here: others must not be able to read them, or to put their own in their place.

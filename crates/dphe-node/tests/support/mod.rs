@@ -1,6 +1,9 @@
 //! What the tests of the services share: a small town of parties with kits, data, and the simulation to compare with.
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part of it")]
 
+pub mod postgres;
+pub mod process;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -16,20 +16,20 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::uploads::{Piece, Uploads};
-use super::{Board, Command, LONGEST_POLL};
+use super::super::uploads::{Piece, Pieces};
+use super::{Arrived, Board, LONGEST_POLL};
 use crate::http::problem::{HttpCode, Problem};
 use crate::http::server::{Limits, Peer, Places, Shutdown, json, read_body};
-use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type};
+use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type, sender_of};
 use crate::kit::digest_from_hex;
 use crate::telemetry::Metrics;
 
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) roster: Arc<Roster>,
-    pub(super) actor: mpsc::Sender<Command>,
+    pub(super) arrivals: mpsc::Sender<Arrived>,
     pub(super) board: watch::Receiver<Arc<Board>>,
-    pub(super) uploads: Uploads,
+    pub(super) pieces: Pieces,
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
     pub(super) shutdown: Shutdown,
@@ -39,6 +39,8 @@ pub(super) struct Front {
     pub(super) bodies: Places,
 }
 
+/// How long a replica may be behind the others.
+const CATCH_UP: Duration = Duration::from_secs(2);
 pub(super) const BODIES_AT_ONCE: usize = 128;
 pub(super) const BODIES_OF_ONE: usize = 2;
 
@@ -46,6 +48,21 @@ impl Front {
     fn refuse(&self, problem: Problem) -> Problem {
         self.metrics.refused(&problem.code);
         problem
+    }
+
+    /// The round at hand. A user may have heard of the `expected` one from another replica a moment ago: then it will
+    /// be heard of here too.
+    async fn current_round(&self, expected: Round) -> Round {
+        let mut board = self.board.clone();
+        let is_there = |board: &Arc<Board>| {
+            let status = &board.status;
+            let waiting = matches!(status.phase.as_str(), "" | "idle" | "opened");
+            status.round > expected.get() || (status.round == expected.get() && !waiting)
+        };
+        if matches!(self.pieces, Pieces::Rows(_)) {
+            let _ = tokio::time::timeout(CATCH_UP, board.wait_for(is_there)).await;
+        }
+        Round::new(board.borrow().status.round).unwrap_or(Round::FIRST)
     }
 }
 
@@ -150,7 +167,7 @@ async fn offset(
     place: Place,
 ) -> Result<Response, Problem> {
     let (round, user) = own(peer, place).map_err(|problem| front.refuse(problem))?;
-    let here = front.uploads.offset(round, user).await;
+    let here = front.pieces.offset(round, user).await;
     let here = here.map_err(|error| front.refuse(disk(&error)))?;
     Ok((StatusCode::NO_CONTENT, offset_header(here)).into_response())
 }
@@ -186,7 +203,7 @@ async fn take(
     if total == 0 || total > most || offset >= total {
         return Err(HttpCode::Size.because(format!("{offset} of {total} bytes, and {most} are allowed")));
     }
-    let current = Round::new(front.board.borrow().status.round).unwrap_or(Round::FIRST);
+    let current = front.current_round(round).await;
     if round < current {
         return Err(Problem::from(&dphe::Error::Stale { round, current }));
     }
@@ -204,7 +221,7 @@ async fn take(
     if piece.is_empty() {
         return Err(HttpCode::Request.because("the piece is empty"));
     }
-    let stored = front.uploads.put(round, user, offset, total, piece).await;
+    let stored = front.pieces.put(round, user, offset, total, piece).await;
     let message = match stored.map_err(|error| disk(&error))? {
         Piece::Stored(here) => return Ok((StatusCode::ACCEPTED, offset_header(here)).into_response()),
         Piece::Misplaced(here) => {
@@ -213,9 +230,12 @@ async fn take(
         }
         Piece::Whole(message) => message,
     };
+    if sender_of(&message) != Some(Party::User(user)) {
+        return Err(HttpCode::Forbidden.because("the upload is another user's"));
+    }
     let (reply, answer) = oneshot::channel();
     let gone = || HttpCode::Shutdown.because("the aggregator is going down");
-    front.actor.send(Command::Upload { user, message, reply }).await.map_err(|_| gone())?;
+    front.arrivals.send(Arrived { user, message, reply }).await.map_err(|_| gone())?;
     let ack = answer.await.map_err(|_| gone())??;
     let media = media_type(&ack).unwrap_or_default();
     Ok(([(header::CONTENT_TYPE, media)], ack).into_response())

@@ -100,8 +100,27 @@ impl IntakeRound {
     ///
     /// # Errors
     /// The same.
-    pub fn restore(&self, partial: &[u8], users: &[(UserId, Vec<u8>)]) -> Result<Collecting, Error> {
-        self.aggregator.restore(self.round(), partial, users, self.office.threads)
+    pub fn restore<P: AsRef<[u8]>>(
+        &self,
+        partials: &[P],
+        users: &[(UserId, Vec<u8>)],
+    ) -> Result<Collecting, Error> {
+        self.aggregator.restore(self.round(), partials, users, self.office.threads)
+    }
+
+    /// Adds what was collected to a partial sum; an empty one is the sum of nothing.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if it is no partial sum of this round.
+    pub fn add_to(&self, partial: &[u8], collecting: Collecting) -> Result<Vec<u8>, Error> {
+        let Office { threads, .. } = *self.office;
+        if partial.is_empty() {
+            return Ok(collecting.to_partial(threads));
+        }
+        let mut sums = self.empty();
+        sums.add_partial(partial, threads)?;
+        sums.merge(collecting, threads)?;
+        Ok(sums.to_partial(threads))
     }
 
     /// Checks an upload, all of it.

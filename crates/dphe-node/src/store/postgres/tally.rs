@@ -1,0 +1,464 @@
+//! What replicas share of a round: who is in it, the partial sums, pieces of uploads, and the board.
+//!
+//! An upload is not kept. Whoever takes it adds it to a partial sum, and notes its sender in the same transaction: each
+//! user is in the sums once, or not at all. A partial sum is held by one replica at a time, for the length of a
+//! transaction; the others take one that is free.
+
+use dphe::message::Participant;
+use dphe::{Digest, Round, UserId};
+use sqlx::postgres::PgRow;
+use sqlx::{Executor as _, Row as _};
+
+use super::{PgStore, Piece, ROW, StoreError, Tx, damaged, number, round_of, within};
+
+/// Partial sums of a round: so many replicas, or threads of one, can add at once.
+const SHARDS: i32 = 8;
+
+/// What is noted of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose.
+    pub user: UserId,
+    /// The hash of its body.
+    pub body_hash: Digest,
+    /// Its noise, to notice what was sent twice.
+    pub noise: Vec<u8>,
+    /// How long it was.
+    pub bytes: u64,
+}
+
+/// What came of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// All of it is in.
+    All,
+    /// Nothing of it: these are in already, each with the hash of its body.
+    Known(Vec<Participant>),
+    /// Nothing of it: the round takes no more users than there is room for.
+    Full,
+    /// Nothing of it: the round is closed, or not open.
+    Closed,
+}
+
+/// A round that takes no more uploads.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// All who are in.
+    pub headers: Vec<Header>,
+    /// The partial sums.
+    pub partials: Vec<Vec<u8>>,
+}
+
+/// What the one who leads shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BoardRow {
+    /// How it stands, as JSON.
+    pub status: String,
+    /// The last round that is over, and the list of its closing messages.
+    pub ended: Option<(Round, Vec<u8>)>,
+    /// The ticket of the round at hand, as a list.
+    pub ticket: Option<Vec<u8>>,
+    /// The model it starts from.
+    pub model: Option<Vec<u8>>,
+}
+
+/// What replicas share of rounds.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    store: PgStore,
+}
+
+impl Tally {
+    pub(super) fn new(store: PgStore) -> Self {
+        Self { store }
+    }
+
+    /// Opens a round, and forgets those before it. By the one who leads; again, it changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open_round(&self, round: Round) -> Result<(), StoreError> {
+        let work = async {
+            let mut db = self.store.begin().await?;
+            for table in ["pieces", "rounds"] {
+                let query = format!("DELETE FROM {table} WHERE round < $1");
+                sqlx::query(&query).bind(number(round)).execute(&mut *db).await?;
+            }
+            let query = sqlx::query("INSERT INTO rounds (round) VALUES ($1) ON CONFLICT DO NOTHING");
+            query.bind(number(round)).execute(&mut *db).await?;
+            let query = sqlx::query(
+                "INSERT INTO shards (round, shard) SELECT $1, * FROM generate_series(1, $2) ON CONFLICT DO NOTHING",
+            );
+            query.bind(number(round)).bind(SHARDS).execute(&mut *db).await?;
+            Ok::<_, StoreError>(db.commit().await?)
+        };
+        within(self.store.patience, work).await
+    }
+
+    /// Notes a batch of uploads and adds them to a partial sum, all or nothing: `add` gets the sum and gives the new one.
+    /// Beyond `most` users nothing is taken.
+    ///
+    /// # Errors
+    /// [`StoreError`]; whether the batch is in is not known then, and asking again tells.
+    pub async fn commit<E, F: Future<Output = Result<Vec<u8>, E>>>(
+        &self,
+        round: Round,
+        batch: &[Header],
+        most: Option<usize>,
+        add: impl FnOnce(Vec<u8>) -> F,
+    ) -> Result<Result<Committed, E>, StoreError> {
+        // everybody in the same order, so that no two wait for each other
+        let mut batch: Vec<&Header> = batch.iter().collect();
+        batch.sort_by_key(|header| header.user);
+        let work = async {
+            let mut db: Tx = self.store.pool.begin().await?;
+            let refused = match note(&mut db, round, &batch, most).await? {
+                Some(refused) => Some(refused),
+                None => {
+                    let shard = free_shard(&mut db, round).await?;
+                    let sum = match add(partial(&mut db, round, shard).await?).await {
+                        Ok(sum) => sum,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                    put_partial(&mut db, round, shard, &sum).await?;
+                    None
+                }
+            };
+            match refused {
+                Some(refused) => {
+                    db.rollback().await?;
+                    Ok(Ok(refused))
+                }
+                None => {
+                    db.commit().await?;
+                    Ok::<_, StoreError>(Ok(Committed::All))
+                }
+            }
+        };
+        within(self.store.patience, work).await
+    }
+
+    /// What is noted of a user's upload.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn known(&self, round: Round, user: UserId) -> Result<Option<Digest>, StoreError> {
+        let query = sqlx::query("SELECT body_hash FROM uploads WHERE round = $1 AND user_id = $2");
+        let query = query.bind(number(round)).bind(i64::from(user.get()));
+        let row = self.store.read(async |db| query.fetch_optional(db).await).await?;
+        row.map(|row| digest(&row, 0)).transpose()
+    }
+
+    /// Who is in, ascending, and whether the round is closed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn users(&self, round: Round) -> Result<(Vec<UserId>, bool), StoreError> {
+        let rows = self
+            .store
+            .read(async |db| {
+                let open = sqlx::query("SELECT closed FROM rounds WHERE round = $1").bind(number(round));
+                let open = open.fetch_optional(&mut *db).await?;
+                let users = sqlx::query("SELECT user_id FROM uploads WHERE round = $1 ORDER BY user_id");
+                Ok((open, users.bind(number(round)).fetch_all(&mut *db).await?))
+            })
+            .await?;
+        let closed = rows.0.map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
+        Ok((rows.1.iter().map(|row| user(row, 0)).collect::<Result<_, _>>()?, closed))
+    }
+
+    /// Closes a round: whoever is in by then is in it. By the one who leads; again, the same is found.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn close(&self, round: Round) -> Result<Closed, StoreError> {
+        // waits for batches under way, and they for nobody
+        let work = async {
+            let mut db = self.store.begin().await?;
+            lock(&mut db, round, "").await?;
+            let query = sqlx::query("UPDATE rounds SET closed = TRUE WHERE round = $1");
+            query.bind(number(round)).execute(&mut *db).await?;
+            Ok::<_, StoreError>(db.commit().await?)
+        };
+        within(self.store.patience, work).await?;
+        let (headers, partials) = self
+            .store
+            .read(async |db| {
+                let headers = sqlx::query(
+                    "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 ORDER BY user_id",
+                );
+                let headers = headers.bind(number(round)).fetch_all(&mut *db).await?;
+                let partials =
+                    sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
+                Ok((headers, partials.bind(number(round)).fetch_all(&mut *db).await?))
+            })
+            .await?;
+        let header = |row: &PgRow| {
+            Ok::<_, StoreError>(Header {
+                user: user(row, 0)?,
+                body_hash: digest(row, 1)?,
+                noise: row.try_get(2)?,
+                bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
+            })
+        };
+        let headers = headers.iter().map(header).collect::<Result<_, _>>()?;
+        let mut sums: Vec<(i32, Vec<u8>)> = Vec::new();
+        for row in &partials {
+            let (shard, bytes) = (row.try_get(0)?, row.try_get::<&[u8], _>(1)?);
+            match sums.last_mut().filter(|(last, _)| *last == shard) {
+                Some((_, sum)) => sum.extend_from_slice(bytes),
+                None => sums.push((shard, bytes.to_vec())),
+            }
+        }
+        Ok(Closed { headers, partials: sums.into_iter().map(|(_, sum)| sum).collect() })
+    }
+
+    /// How much of an upload is here.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn offset(&self, round: Round, user: UserId) -> Result<u64, StoreError> {
+        let row = self.store.read(async |db| length(db, round, user).await).await?;
+        Ok(row)
+    }
+
+    /// Takes the piece that begins at `offset` of an upload of `total` bytes. It does not matter which replica took the
+    /// ones before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_piece(
+        &self,
+        round: Round,
+        user: UserId,
+        offset: u64,
+        total: u64,
+        piece: &[u8],
+    ) -> Result<Piece, StoreError> {
+        if offset == 0 && piece.len() as u64 == total {
+            return Ok(Piece::Whole(piece.to_vec()));
+        }
+        let work = async {
+            let mut db: Tx = self.store.pool.begin().await?;
+            // one piece of a user's at a time
+            let turn =
+                sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended(format('%s/%s', $1, $2), 0))");
+            turn.bind(number(round)).bind(i64::from(user.get())).execute(&mut *db).await?;
+            let here = length(&mut db, round, user).await?;
+            if here > total || offset != here {
+                if here > total {
+                    forget_pieces(&mut db, round, user).await?;
+                    db.commit().await?;
+                }
+                return Ok(Piece::Misplaced(if here > total { 0 } else { here }));
+            }
+            let query =
+                sqlx::query("INSERT INTO pieces (round, user_id, start, bytes) VALUES ($1, $2, $3, $4)");
+            let query = query.bind(number(round)).bind(i64::from(user.get()));
+            let here = here + piece.len() as u64;
+            if here < total {
+                query.bind(offset.cast_signed()).bind(piece).execute(&mut *db).await?;
+                db.commit().await?;
+                return Ok(Piece::Stored(here));
+            }
+            let rows =
+                sqlx::query("SELECT bytes FROM pieces WHERE round = $1 AND user_id = $2 ORDER BY start");
+            let rows = rows.bind(number(round)).bind(i64::from(user.get())).fetch_all(&mut *db).await?;
+            let mut whole = Vec::with_capacity(usize::try_from(total).unwrap_or(0));
+            for row in &rows {
+                whole.extend_from_slice(row.try_get(0)?);
+            }
+            whole.extend_from_slice(piece);
+            forget_pieces(&mut db, round, user).await?;
+            db.commit().await?;
+            Ok::<_, StoreError>(Piece::Whole(whole))
+        };
+        within(self.store.patience, work).await
+    }
+
+    /// Shows a board. By the one who leads.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_board(&self, row: &BoardRow) -> Result<(), StoreError> {
+        let query = sqlx::query(
+            "INSERT INTO board (version, pages, status, ended_round, ended, ticket, model) \
+             VALUES (1, 1, $1, $2, $3, $4, $5) ON CONFLICT (one) DO UPDATE SET version = board.version + 1, \
+             pages = board.pages + 1, status = $1, ended_round = $2, ended = $3, ticket = $4, model = $5",
+        );
+        let query = query
+            .bind(&row.status)
+            .bind(row.ended.as_ref().map(|(round, _)| number(*round)))
+            .bind(row.ended.as_ref().map(|(_, list)| &list[..]))
+            .bind(row.ticket.as_deref())
+            .bind(row.model.as_deref());
+        self.store.write(query).await
+    }
+
+    /// Shows how it stands, where the rest is as it was. By the one who leads.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_status(&self, status: &str) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE board SET version = version + 1, status = $1").bind(status);
+        self.store.write(query).await
+    }
+
+    /// What is shown, unless this version of it is known: its version, and the number of the whole board, which is left
+    /// out where only the status is new.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn board(
+        &self,
+        known: (i64, i64),
+    ) -> Result<Option<((i64, i64), String, Option<BoardRow>)>, StoreError> {
+        let query = sqlx::query("SELECT version, pages, status FROM board WHERE version > $1").bind(known.0);
+        let Some(row) = self.store.read(async |db| query.fetch_optional(db).await).await? else {
+            return Ok(None);
+        };
+        let (version, status): ((i64, i64), String) = ((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?);
+        if version.1 == known.1 {
+            return Ok(Some((version, status, None)));
+        }
+        let query =
+            sqlx::query("SELECT version, pages, status, ended_round, ended, ticket, model FROM board");
+        let row = self.store.read(async |db| query.fetch_one(db).await).await?;
+        let (version, status): ((i64, i64), String) = ((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?);
+        let ended = row.try_get::<Option<i64>, _>(3)?.zip(row.try_get::<Option<Vec<u8>>, _>(4)?);
+        let ended = ended.map(|(round, list)| Ok::<_, StoreError>((round_of(round)?, list))).transpose()?;
+        let whole =
+            BoardRow { status: status.clone(), ended, ticket: row.try_get(5)?, model: row.try_get(6)? };
+        Ok(Some((version, status, Some(whole))))
+    }
+
+    /// Bytes of the task's tables on the server's disk.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn disk_bytes(&self) -> Result<u64, StoreError> {
+        let query = sqlx::query(
+            "SELECT COALESCE(SUM(pg_total_relation_size(c.oid)), 0)::BIGINT FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relkind = 'r'",
+        );
+        let row = self.store.read(async |db| query.fetch_one(db).await).await?;
+        Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+    }
+}
+
+/// Notes the uploads of a batch; says what is in the way.
+async fn note(
+    db: &mut Tx,
+    round: Round,
+    batch: &[&Header],
+    most: Option<usize>,
+) -> Result<Option<Committed>, sqlx::Error> {
+    // beside other batches; where users must be counted, one after the other
+    lock(db, round, if most.is_some() { "" } else { "_shared" }).await?;
+    let query = sqlx::query("SELECT 1 FROM rounds WHERE round = $1 AND NOT closed");
+    let open = query.bind(number(round)).fetch_optional(&mut **db).await?;
+    let users: Vec<i64> = batch.iter().map(|header| i64::from(header.user.get())).collect();
+    if open.is_some() {
+        let query = sqlx::query(
+            "INSERT INTO uploads (round, user_id, body_hash, noise, bytes) \
+             SELECT $1, * FROM UNNEST($2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[]) \
+             ON CONFLICT DO NOTHING",
+        );
+        let done = query
+            .bind(number(round))
+            .bind(&users)
+            .bind(batch.iter().map(|header| header.body_hash.as_bytes().to_vec()).collect::<Vec<_>>())
+            .bind(batch.iter().map(|header| &header.noise[..]).collect::<Vec<_>>())
+            .bind(batch.iter().map(|header| header.bytes.cast_signed()).collect::<Vec<_>>())
+            .execute(&mut **db)
+            .await?;
+        if done.rows_affected() == batch.len() as u64 {
+            let Some(most) = most else { return Ok(None) };
+            let count = sqlx::query("SELECT COUNT(*) FROM uploads WHERE round = $1").bind(number(round));
+            let count: i64 = count.fetch_one(&mut **db).await?.try_get(0)?;
+            return Ok((count.unsigned_abs() > most as u64).then_some(Committed::Full));
+        }
+    }
+    let query = sqlx::query("SELECT user_id, body_hash FROM uploads WHERE round = $1 AND user_id = ANY($2)");
+    let query = query.bind(number(round)).bind(&users);
+    // those that were noted just now among them, if any were
+    if open.is_some() {
+        db.execute("ROLLBACK AND CHAIN").await?;
+    }
+    let rows = query.fetch_all(&mut **db).await?;
+    let known = |row: &PgRow| {
+        let wrong = |error: StoreError| sqlx::Error::Protocol(error.to_string());
+        Ok(Participant { user: user(row, 0).map_err(wrong)?, body_hash: digest(row, 1).map_err(wrong)? })
+    };
+    let known = rows.iter().map(known).collect::<Result<Vec<_>, sqlx::Error>>()?;
+    Ok(Some(if known.is_empty() { Committed::Closed } else { Committed::Known(known) }))
+}
+
+/// Holds a round until the transaction ends, alone or with others. Unlike a row, it is given in the order in which it
+/// was asked for: whoever closes the round is not kept waiting by ever new batches.
+async fn lock(db: &mut Tx, round: Round, how: &str) -> Result<(), sqlx::Error> {
+    let query =
+        format!("SELECT pg_advisory_xact_lock{how}(hashtext(current_schema()), ($1 % 1000000000)::INTEGER)");
+    sqlx::query(&query).bind(number(round)).execute(&mut **db).await?;
+    Ok(())
+}
+
+/// A partial sum that nobody else is at, from now on until the transaction ends.
+async fn free_shard(db: &mut Tx, round: Round) -> Result<i32, sqlx::Error> {
+    for lock in ["FOR UPDATE SKIP LOCKED", "FOR UPDATE"] {
+        let query = format!("SELECT shard FROM shards WHERE round = $1 ORDER BY shard LIMIT 1 {lock}");
+        if let Some(row) = sqlx::query(&query).bind(number(round)).fetch_optional(&mut **db).await? {
+            return row.try_get(0);
+        }
+    }
+    Err(sqlx::Error::RowNotFound)
+}
+
+async fn partial(db: &mut Tx, round: Round, shard: i32) -> Result<Vec<u8>, sqlx::Error> {
+    let query = sqlx::query("SELECT bytes FROM partials WHERE round = $1 AND shard = $2 ORDER BY part");
+    let rows = query.bind(number(round)).bind(shard).fetch_all(&mut **db).await?;
+    let mut sum = Vec::new();
+    for row in &rows {
+        sum.extend_from_slice(row.try_get(0)?);
+    }
+    Ok(sum)
+}
+
+async fn put_partial(db: &mut Tx, round: Round, shard: i32, sum: &[u8]) -> Result<(), sqlx::Error> {
+    let parts = sum.chunks(ROW).count();
+    for (part, bytes) in (0i32..).zip(sum.chunks(ROW)) {
+        let query = sqlx::query(
+            "INSERT INTO partials (round, shard, part, bytes) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (round, shard, part) DO UPDATE SET bytes = EXCLUDED.bytes",
+        );
+        query.bind(number(round)).bind(shard).bind(part).bind(bytes).execute(&mut **db).await?;
+    }
+    let query = sqlx::query("DELETE FROM partials WHERE round = $1 AND shard = $2 AND part >= $3");
+    let parts = i32::try_from(parts).unwrap_or(i32::MAX);
+    query.bind(number(round)).bind(shard).bind(parts).execute(&mut **db).await?;
+    Ok(())
+}
+
+async fn length(db: &mut sqlx::PgConnection, round: Round, user: UserId) -> Result<u64, sqlx::Error> {
+    let query = sqlx::query(
+        "SELECT COALESCE(SUM(LENGTH(bytes)), 0)::BIGINT FROM pieces WHERE round = $1 AND user_id = $2",
+    );
+    let row = query.bind(number(round)).bind(i64::from(user.get())).fetch_one(db).await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
+async fn forget_pieces(db: &mut Tx, round: Round, user: UserId) -> Result<(), sqlx::Error> {
+    let query = sqlx::query("DELETE FROM pieces WHERE round = $1 AND user_id = $2");
+    query.bind(number(round)).bind(i64::from(user.get())).execute(&mut **db).await?;
+    Ok(())
+}
+
+fn user(row: &PgRow, column: usize) -> Result<UserId, StoreError> {
+    let number = row.try_get::<i64, _>(column)?;
+    u32::try_from(number).ok().and_then(UserId::new).ok_or_else(damaged)
+}
+
+fn digest(row: &PgRow, column: usize) -> Result<Digest, StoreError> {
+    let bytes = row.try_get::<&[u8], _>(column)?;
+    Ok(Digest::from_bytes(bytes.try_into().map_err(|_| damaged())?))
+}

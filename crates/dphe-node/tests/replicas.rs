@@ -1,0 +1,166 @@
+//! Three aggregators, one database. In every round one of them is killed and another one is cut off from the database:
+//! the rounds complete, and the weights are those of a simulation in which every user is counted once.
+//!
+//! `DPHE_REPLICA_ROUNDS` sets the number of rounds (4 unless told, 20 in the long run), `DPHE_REPLICA_SEED` the moments.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use dphe_node::learning::model_to_bytes;
+use dphe_node::model::Model;
+use rand_core::Rng as _;
+use support::postgres::{Line, Server};
+use support::process::{Process, setting, tail, users_with};
+use support::{Plan, Town, rng};
+
+/// A replica, and its line to the database.
+struct Replica {
+    process: Process,
+    line: Line,
+}
+
+/// Three of them behind one address.
+fn replicas(town: &Town, server: &Server, more: &[&str]) -> (Vec<Replica>, Line) {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ports: Vec<SocketAddr> = (0..3).map(|_| free()).collect();
+    let kit = town.kit_folder("aggregator").to_str().unwrap().to_owned();
+    let start = |(n, port): (usize, &SocketAddr)| {
+        let line = Line::to(vec![([127, 0, 0, 1], server.port).into()]);
+        let (url, listen) = (server.url_at(line.address.port()), port.to_string());
+        let args =
+            ["serve", "aggregator", "--kit", &kit, "--database", &url, "--listen", &listen, "--lease", "1s"];
+        Replica { process: Process::new(town, &format!("aggregator-{n}"), &[&args, more].concat()), line }
+    };
+    let all = ports.iter().enumerate().map(start).collect();
+    let balancer = Line::at(TcpListener::bind(town.aggregator).unwrap(), ports);
+    (all, balancer)
+}
+
+fn key_generator(town: &Town) -> Process {
+    let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let (kit, data) = (text(town.kit_folder("key-generator")), text(town.data("key-generator")));
+    Process::new(town, "key-generator", &["serve", "key-generator", "--kit", &kit, "--data", &data])
+}
+
+/// The round that is at hand, as the database shows it.
+fn round(town: &Town, server: &Server) -> u64 {
+    let task = town.kit("aggregator").roster().task().id();
+    let rounds = server.sql(&format!("SELECT COALESCE(MAX(round), 0) FROM dphe_{task}.rounds"));
+    rounds.parse().unwrap()
+}
+
+#[test]
+fn replicas_that_are_killed_or_cut_off_count_everybody_once() {
+    let Some(server) = Server::start() else { return };
+    let rounds = setting("DPHE_REPLICA_ROUNDS", 4);
+    // long enough for everybody to be in: then the sum is known
+    let plan = Plan { users: 4, rounds, sparse: true, time: ("60s", "90s") };
+    let town = Town::on_free_ports(plan);
+    let mut moments = rng(setting("DPHE_REPLICA_SEED", 1));
+    let mut below = |n: u64| moments.next_u64() % n;
+    let (mut all, _balancer) = replicas(&town, &server, &[]);
+    let _key_generator = key_generator(&town);
+    let begin = Instant::now();
+    while !all[0].process.text().contains("is ready") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{}", tail(&[]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut users = users_with(&town, &[]);
+    let (mut kills, mut cuts, mut leaders) = (0, 0, 0);
+    let mut last = 0;
+    while !users.iter_mut().all(|user| user.ended().is_some()) {
+        let logs = || all.iter().map(|r| r.process.text()).collect::<Vec<_>>().join("\n");
+        assert!(
+            begin.elapsed() < Duration::from_secs(120 + 60 * rounds),
+            "stuck: {}\n{}",
+            tail(&users),
+            logs()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+        let now = round(&town, &server);
+        if now == last {
+            continue;
+        }
+        last = now;
+        // in the midst of the round, at some moment of it
+        std::thread::sleep(Duration::from_millis(below(700)));
+        let (victim, other) = (below(3) as usize, 1 + below(2) as usize);
+        all[(victim + other) % 3].line.cut();
+        std::thread::sleep(Duration::from_millis(below(300)));
+        all[victim].process.kill();
+        (kills, cuts) = (kills + 1, cuts + 1);
+        std::thread::sleep(Duration::from_millis(500 + below(2_500)));
+        all[victim].process.start();
+        all[(victim + other) % 3].line.mend();
+    }
+    let elapsed = begin.elapsed();
+    assert!(users.iter_mut().all(|user| user.ended() == Some(true)), "{}", tail(&users));
+    let expected = town.simulate(usize::try_from(rounds).unwrap());
+    for name in town.users() {
+        let model = Model::read(&town.path(&format!("{name}.model"))).unwrap();
+        assert!(
+            model_to_bytes(&model.weights) == expected,
+            "{name}: somebody was counted twice, or not at all"
+        );
+    }
+    let mut acknowledged = Vec::new();
+    for replica in &mut all {
+        replica.process.kill();
+        leaders += replica.process.events("this replica leads").len();
+        acknowledged.push(replica.process.events("acknowledged").len());
+    }
+    println!(
+        "{rounds} rounds in {elapsed:.1?}: {kills} replicas killed, {cuts} cut off; {leaders} times another one led; \
+         acknowledged by each: {acknowledged:?}; the weights are the simulation's"
+    );
+    assert!(kills >= rounds && acknowledged.iter().filter(|&&count| count > 0).count() >= 2);
+}
+
+/// The database goes away in the midst of a round and comes back: the replicas wait for it, and nothing is lost.
+#[test]
+fn a_database_that_goes_away_is_waited_for() {
+    let Some(mut server) = Server::start() else { return };
+    let plan = Plan { users: 3, rounds: 3, sparse: false, time: ("60s", "90s") };
+    let town = Town::on_free_ports(plan);
+    let (mut all, _balancer) = replicas(&town, &server, &[]);
+    let _key_generator = key_generator(&town);
+    let begin = Instant::now();
+    while !all[0].process.text().contains("is ready") {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut users = users_with(&town, &[]);
+    while round(&town, &server) < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{}", tail(&users));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop();
+    std::thread::sleep(Duration::from_secs(2));
+    // a replica that starts while it is away says so, and what to try
+    all[2].process.kill();
+    all[2].process.start();
+    let begin = Instant::now();
+    while all[2].process.ended().is_none() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(all[2].process.ended(), Some(false));
+    let text = all[2].process.text();
+    assert!(text.contains("see that the database runs"), "{text}");
+    server.go_on();
+    all[2].process.start();
+    while !users.iter_mut().all(|user| user.ended().is_some()) {
+        assert!(begin.elapsed() < Duration::from_secs(180), "{}", tail(&users));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let expected = town.simulate(3);
+    for name in town.users() {
+        let model = Model::read(&town.path(&format!("{name}.model"))).unwrap();
+        assert!(model_to_bytes(&model.weights) == expected, "{name}");
+    }
+    assert!(all[..2].iter_mut().all(|replica| replica.process.ended().is_none()), "they waited");
+}
