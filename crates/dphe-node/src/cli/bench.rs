@@ -6,6 +6,7 @@ mod learn;
 mod packing;
 mod paillier;
 mod protocol;
+mod service;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe_paillier::KeyBits;
@@ -30,6 +31,8 @@ pub(crate) enum BenchCommand {
     Protocol(protocol::Protocol),
     /// A fit of the learner, to be set beside scikit-learn's
     Learn(learn::Learn),
+    /// The services under load: many users, some of them a nuisance
+    Service(service::Service),
 }
 
 #[derive(Args)]
@@ -69,6 +72,7 @@ impl BenchCommand {
             Self::Kernel(kernel) => kernel.run(),
             Self::Protocol(protocol) => protocol.run(),
             Self::Learn(learn) => learn.run(),
+            Self::Service(service) => service.run(),
         }
     }
 }
