@@ -7,7 +7,7 @@
 //! | `crowd` | [`Crowd`]: who uploads, with updates sealed before the round begins |
 //! | `send` | [`send`]: the uploads of a round, at a [`Pace`], and what came of them |
 //! | `news` | [`Watcher`]: tickets and ends of rounds, as a user hears of them |
-//! | `nuisance` | [`Nuisances`]: slow and silent connections |
+//! | `nuisance` | [`Nuisances`]: slow and silent connections, and users who wait for news |
 
 mod crowd;
 mod news;
@@ -16,5 +16,5 @@ mod send;
 
 pub use crowd::Crowd;
 pub use news::{Published, Watcher};
-pub use nuisance::{NuisanceCounts, Nuisances};
+pub use nuisance::{Beside, NuisanceCounts, Nuisances};
 pub use send::{Pace, Sent, send};

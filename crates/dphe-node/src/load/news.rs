@@ -14,10 +14,8 @@ use crate::http::client::{Backoff, Client, ClientError};
 use crate::http::read_list;
 use crate::kit::hex;
 use crate::learning::model_from_bytes;
+use crate::service::user::line::{PATIENCE, WAIT};
 
-/// Seconds that the aggregator may wait for news.
-const WAIT: u64 = 25;
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Short, because what is measured is how soon the news is there.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 

@@ -1,11 +1,15 @@
-//! What gets in the way: connections that never speak, and uploads of a few bytes a second that never end. Both belong
-//! to enrolled users, who do nothing else; what a service closes is opened again.
+//! What is there beside the uploads: connections that never speak, and uploads of a few bytes a second that never end.
+//! Both belong to enrolled users who do nothing else; what a service closes is opened again. And users who wait for
+//! news, as all real ones do.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dphe::{Party, Round, max_body_bytes};
+use axum::http::Method;
+use bytes::Bytes;
+use dphe::message::{RoundTicket, Signed};
+use dphe::{Party, max_body_bytes};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,6 +22,9 @@ use tokio_rustls::client::TlsStream;
 use super::Crowd;
 use crate::Error;
 use crate::certificates::server_name;
+use crate::http::client::{Backoff, Client};
+use crate::kit::hex;
+use crate::service::user::line::{LONGEST_WAIT, PATIENCE, WAIT};
 
 /// Silent connections of one user: a service takes sixteen.
 const IDLE_OF_ONE: usize = 8;
@@ -28,18 +35,23 @@ const CONNECT: Duration = Duration::from_secs(30);
 
 /// Slow and silent connections, until this goes.
 pub struct Nuisances {
-    tasks: JoinSet<()>,
+    /// They end with this.
+    _tasks: JoinSet<()>,
     shared: Arc<Shared>,
-    wanted: (usize, usize),
+    wanted: Beside,
 }
 
 #[derive(Default)]
 struct Shared {
     round: AtomicU64,
+    /// The hash of its ticket.
+    seen: Mutex<String>,
     idle: AtomicUsize,
     slow: AtomicUsize,
     idle_closed: AtomicUsize,
     slow_ended: AtomicUsize,
+    waiting: AtomicUsize,
+    heard: AtomicUsize,
 }
 
 /// How they stand.
@@ -53,52 +65,73 @@ pub struct NuisanceCounts {
     pub idle_closed: usize,
     /// Slow uploads that a service has ended so far.
     pub slow_ended: usize,
+    /// Users that wait for news now.
+    pub waiting: usize,
+    /// Lists of news that they were told so far.
+    pub heard: usize,
+}
+
+/// How many of each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    /// Connections that never speak.
+    pub idle: usize,
+    /// Uploads that never end.
+    pub slow: usize,
+    /// Users who wait for news.
+    pub waiting: usize,
+}
+
+impl Beside {
+    /// How many users it takes beside those who upload.
+    pub fn users(self) -> usize {
+        self.idle.div_ceil(IDLE_OF_ONE).max(self.slow)
+    }
 }
 
 impl Nuisances {
-    /// How many enrolled users it takes.
-    pub fn users(idle: usize, slow: usize) -> usize {
-        idle.div_ceil(IDLE_OF_ONE).max(slow)
-    }
-
-    /// Starts them, spread over these addresses in turn.
+    /// Starts them, spread over these addresses in turn. Those who wait are the first of those who upload.
     ///
     /// # Errors
     /// If the crowd has too few users for it.
-    pub fn start(crowd: &Crowd, addresses: &[String], idle: usize, slow: usize) -> Result<Self, Error> {
-        if crowd.others() < Self::users(idle, slow) {
+    pub fn start(
+        crowd: &Crowd,
+        addresses: &[String],
+        ticket: &Signed<RoundTicket>,
+        wanted: Beside,
+    ) -> Result<Self, Error> {
+        if crowd.others() < wanted.users() || crowd.honest() < wanted.waiting {
             return Err(Error::Unexpected { what: "too few users to get in the way" });
         }
         let shared = Arc::new(Shared::default());
-        shared.round.store(1, Ordering::Relaxed);
+        shared.begin(ticket);
         let mut tasks = JoinSet::new();
         let name = server_name(crowd.roster(), Party::Aggregator)?;
         let bytes = max_body_bytes(crowd.roster().task());
-        for at in 0..idle.max(slow) {
-            let address = addresses[at % addresses.len()].clone();
-            if at < idle {
-                let line = Line {
-                    address: address.clone(),
-                    name: name.clone(),
-                    tls: crowd.tls(crowd.honest() + at / IDLE_OF_ONE)?,
-                };
-                tasks.spawn(line.be_silent(shared.clone()));
-            }
-            if at < slow {
-                let member = crowd.honest() + at;
-                let line = Line { address, name: name.clone(), tls: crowd.tls(member)? };
-                tasks.spawn(line.be_slow(crowd.user(member).get(), bytes, shared.clone()));
-            }
+        let address = |at: usize| addresses[at % addresses.len()].clone();
+        let line = |at: usize, member: usize| -> Result<Line, Error> {
+            Ok(Line { address: address(at), name: name.clone(), tls: crowd.tls(member)? })
+        };
+        for at in 0..wanted.idle {
+            tasks.spawn(line(at, crowd.honest() + at / IDLE_OF_ONE)?.be_silent(shared.clone()));
         }
-        Ok(Self { tasks, shared, wanted: (idle, slow) })
+        for at in 0..wanted.slow {
+            let member = crowd.honest() + at;
+            tasks.spawn(line(at, member)?.be_slow(crowd.user(member).get(), bytes, shared.clone()));
+        }
+        for at in 0..wanted.waiting {
+            tasks.spawn(wait_for_news(crowd.client(at, &address(at))?, shared.clone()));
+        }
+        Ok(Self { _tasks: tasks, shared, wanted })
     }
 
     /// Waits until all are there, for so long at most.
     pub async fn settle(&self, patience: Duration) {
         let all = async {
             loop {
-                let NuisanceCounts { idle, slow, .. } = self.counts();
-                if (idle, slow) == self.wanted {
+                let NuisanceCounts { idle, slow, waiting, .. } = self.counts();
+                let Beside { idle: silent, slow: dawdling, waiting: listening } = self.wanted;
+                if (idle, slow, waiting) == (silent, dawdling, listening) {
                     return;
                 }
                 sleep(Duration::from_millis(20)).await;
@@ -107,9 +140,9 @@ impl Nuisances {
         let _ = timeout(patience, all).await;
     }
 
-    /// The round that slow uploads are of, from now on.
-    pub fn set_round(&self, round: Round) {
-        self.shared.round.store(round.get(), Ordering::Relaxed);
+    /// The round that everybody is in from now on.
+    pub fn begin(&self, ticket: &Signed<RoundTicket>) {
+        self.shared.begin(ticket);
     }
 
     /// How they stand.
@@ -120,12 +153,18 @@ impl Nuisances {
             slow: of(&self.shared.slow),
             idle_closed: of(&self.shared.idle_closed),
             slow_ended: of(&self.shared.slow_ended),
+            waiting: of(&self.shared.waiting),
+            heard: of(&self.shared.heard),
         }
     }
+}
 
-    /// How many connections are kept up.
-    pub fn tasks(&self) -> usize {
-        self.tasks.len()
+impl Shared {
+    fn begin(&self, ticket: &Signed<RoundTicket>) {
+        if let Ok(mut seen) = self.seen.lock() {
+            *seen = hex(ticket.hash().as_bytes());
+        }
+        self.round.store(ticket.round().get(), Ordering::Relaxed);
     }
 }
 
@@ -173,6 +212,36 @@ impl Line {
             }
             sleep(PAUSE).await;
         }
+    }
+}
+
+/// Asks for the end of the round, again and again, as a user does who has uploaded.
+async fn wait_for_news(mut client: Client, shared: Arc<Shared>) {
+    let mut backoff = Backoff::new(LONGEST_WAIT);
+    loop {
+        if client.connect().await.is_ok() {
+            shared.waiting.fetch_add(1, Ordering::Relaxed);
+            loop {
+                let round = shared.round.load(Ordering::Relaxed);
+                let seen = shared.seen.lock().map(|seen| seen.clone()).unwrap_or_default();
+                let path = format!(
+                    "/v1/rounds/next?after={round}&heard={}&wait={WAIT}&seen={seen}",
+                    round.saturating_sub(1)
+                );
+                let answer = client.send(Method::GET, &path, None, Bytes::new(), PATIENCE).await;
+                match answer {
+                    Ok(answer) if answer.body.is_empty() => backoff.reset(),
+                    Ok(_) => {
+                        shared.heard.fetch_add(1, Ordering::Relaxed);
+                        // the end that it knows now would be told again until the next round has begun
+                        sleep(backoff.wait()).await;
+                    }
+                    Err(_) => break,
+                }
+            }
+            shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        sleep(backoff.wait()).await;
     }
 }
 

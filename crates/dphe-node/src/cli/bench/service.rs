@@ -9,12 +9,14 @@ mod setting;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use dphe_node::load::Beside;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::output::Report;
 use super::Format;
-use crate::cli::CliError;
 use crate::cli::key::Mode;
 use crate::cli::processes::stopped_by_signal;
+use crate::cli::{CliError, key_bits};
 
 /// Put the services under load
 ///
@@ -54,6 +56,9 @@ pub(crate) struct Service {
     /// Connections that are opened and never speak
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     idle: u32,
+    /// Users that wait for news all the time, as real ones do; at most all of them
+    #[arg(long, default_value_t = 0)]
+    waiting: u32,
     /// Aggregators, which share one database
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     replicas: u32,
@@ -81,8 +86,15 @@ enum ProfileName {
 }
 
 impl Service {
+    /// What there is beside this many uploads.
+    fn beside(&self, users: u32) -> Beside {
+        let waiting = self.waiting.min(users) as usize;
+        Beside { idle: self.idle as usize, slow: self.slow as usize, waiting }
+    }
+
     pub(crate) fn run(self) -> Result<(), CliError> {
         self.check()?;
+        allow_many_files();
         let stopped = stopped_by_signal()?;
         let mut report = Report::new(&self);
         for &users in &self.users {
@@ -104,10 +116,18 @@ impl Service {
         if !(self.rate >= 0.0 && self.rate.is_finite()) {
             return refuse("--rate is a number of uploads a second", "--rate 100, or 0 for no bound");
         }
+        key_bits(self.bits, false)?;
         if self.replicas > 1 && self.database.is_none() {
             let hint = "--database with the URL of an empty database, or --replicas 1";
             return refuse("several aggregators need a database that they share", hint);
         }
         Ok(())
     }
+}
+
+/// Every connection is a file, here and in the services, which inherit the limit.
+fn allow_many_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // with fewer, connections that fail will tell
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -15,8 +15,8 @@ use crate::http::{MAX_CHUNK, read_list};
 use crate::kit::hex;
 
 /// Seconds that the aggregator may wait for news.
-const WAIT: u64 = 25;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WAIT: u64 = 25;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What a user knows already.

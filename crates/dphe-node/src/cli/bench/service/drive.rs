@@ -127,12 +127,13 @@ impl Service {
         };
         let first = in_time(watcher.ticket(Round::FIRST)).await??;
         ready();
-        let nuisances = Nuisances::start(crowd, addresses, self.idle as usize, self.slow as usize)?;
+        let beside = self.beside(crowd.honest() as u32);
+        let nuisances = Nuisances::start(crowd, addresses, &first, beside)?;
         nuisances.settle(SETTLE).await;
         let mut ticket = Arc::new(first);
         loop {
             let round = ticket.round();
-            nuisances.set_round(round);
+            nuisances.begin(&ticket);
             // every round adds the same to a model that began with zeros
             let weights: Vec<f64> = crowd.weights().iter().map(|w| w * round.get() as f64).collect();
             let (of, users) = (Arc::clone(&ticket), crowd.honest());

@@ -34,6 +34,7 @@ pub(super) struct Report {
     duplicates: f64,
     slow: u32,
     idle: u32,
+    waiting: u32,
     replicas: u32,
     store: &'static str,
     seed: u64,
@@ -89,6 +90,7 @@ impl Report {
             duplicates: service.duplicates,
             slow: service.slow,
             idle: service.idle,
+            waiting: service.waiting,
             replicas: service.replicas,
             store: if service.database.is_some() { "database" } else { "sqlite" },
             seed: service.seed,
@@ -143,11 +145,12 @@ impl Report {
             rate => format!("{rate} uploads a second"),
         };
         println!(
-            "offered: {offered}, {} at once, {:.0} % of them twice, {} slow, {} silent; rounds: {}; aggregators: {}, {}\n",
+            "offered: {offered}, {} at once, {:.0} % of them twice, {} slow, {} silent, {} waiting for news\nrounds: {}; aggregators: {}, {}\n",
             self.in_flight,
             100.0 * self.duplicates,
             self.slow,
             self.idle,
+            self.waiting,
             self.rounds,
             self.replicas,
             self.store
@@ -296,8 +299,8 @@ impl RunReport {
         }
         if let Some(counts) = self.nuisances.filter(|counts| *counts != NuisanceCounts::default()) {
             println!(
-                "in the way at the end: {} slow, {} silent; ended by a service: {} and {}",
-                counts.slow, counts.idle, counts.slow_ended, counts.idle_closed
+                "at the end: {} slow, {} silent, {} waiting; ended by a service so far: {} slow, {} silent",
+                counts.slow, counts.idle, counts.waiting, counts.slow_ended, counts.idle_closed
             );
         }
         let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Unit::Bytes.write(bytes as f64));

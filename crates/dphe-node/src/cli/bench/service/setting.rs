@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dphe::{Party, TaskId};
 use dphe_node::kit::{KitPlan, KitSet, Protection};
-use dphe_node::load::{Crowd, Nuisances};
+use dphe_node::load::Crowd;
 use dphe_paillier::{DecryptionKey, Threads, hazmat};
 use rand_core::Rng as _;
 
@@ -85,8 +85,7 @@ fn task_text(service: &Service, users: u32, ports: &[u16]) -> Result<String, Cli
     let mut id = [0; 16];
     os_rng()?.fill_bytes(&mut id);
     let id = TaskId::from_bytes(id);
-    let others = Nuisances::users(service.idle as usize, service.slow as usize);
-    let (enrolled, rounds) = (users as usize + others, service.rounds);
+    let (enrolled, rounds) = (users as usize + service.beside(users).users(), service.rounds);
     let (features, bits) = (service.dimension, service.bits);
     let noise = dphe::NoiseMode::from(service.mode).name();
     let (key_generator, aggregator) = (ports[0], ports[1]);
