@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use super::Crowd;
 use crate::Error;
 use crate::certificates::server_name;
-use crate::http::client::{Backoff, Client};
+use crate::http::client::{Backoff, Client, ClientError};
 use crate::kit::hex;
 use crate::service::user::line::{LONGEST_WAIT, PATIENCE, WAIT};
 
@@ -215,28 +215,28 @@ impl Line {
     }
 }
 
-/// Asks for the end of the round, again and again, as a user does who has uploaded.
+/// Asks for the end of the round, and then of the next, as a user does who has uploaded.
 async fn wait_for_news(mut client: Client, shared: Arc<Shared>) {
     let mut backoff = Backoff::new(LONGEST_WAIT);
+    let mut heard = 0;
     loop {
         if client.connect().await.is_ok() {
             shared.waiting.fetch_add(1, Ordering::Relaxed);
             loop {
                 let round = shared.round.load(Ordering::Relaxed);
                 let seen = shared.seen.lock().map(|seen| seen.clone()).unwrap_or_default();
-                let path = format!(
-                    "/v1/rounds/next?after={round}&heard={}&wait={WAIT}&seen={seen}",
-                    round.saturating_sub(1)
-                );
-                let answer = client.send(Method::GET, &path, None, Bytes::new(), PATIENCE).await;
-                match answer {
+                let path = format!("/v1/rounds/next?after={round}&heard={heard}&wait={WAIT}&seen={seen}");
+                match client.send(Method::GET, &path, None, Bytes::new(), PATIENCE).await {
                     Ok(answer) if answer.body.is_empty() => backoff.reset(),
                     Ok(_) => {
                         shared.heard.fetch_add(1, Ordering::Relaxed);
-                        // the end that it knows now would be told again until the next round has begun
+                        heard = round;
+                        // a ticket may be told that the others of the crowd do not have yet
                         sleep(backoff.wait()).await;
                     }
-                    Err(_) => break,
+                    // all rounds are over, say
+                    Err(ClientError::Problem(_)) => sleep(LONGEST_WAIT).await,
+                    Err(ClientError::Line { .. }) => break,
                 }
             }
             shared.waiting.fetch_sub(1, Ordering::Relaxed);

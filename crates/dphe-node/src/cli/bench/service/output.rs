@@ -240,6 +240,7 @@ impl Report {
             title: "peak memory of the services by number of users",
             x: "users",
             logarithmic: true,
+            from_zero: true,
             write: |bytes| Unit::Bytes.write(bytes),
             series: &series,
         };
@@ -257,6 +258,7 @@ impl Report {
             title: "seconds of a run by number of users",
             x: "users",
             logarithmic: true,
+            from_zero: true,
             write: |seconds| Unit::Seconds.write(seconds),
             series: &series,
         };
