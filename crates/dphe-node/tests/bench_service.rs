@@ -36,8 +36,11 @@ fn every_upload_is_acknowledged_and_counted_whatever_gets_in_the_way() {
         assert_eq!(run["duplicates"], users);
         let answered = ["duplicates_acknowledged", "duplicates_late"].map(|name| run[name].as_u64().unwrap());
         assert_eq!(answered.iter().sum::<u64>(), users, "{said}");
-        let beside = ["idle", "slow", "waiting"].map(|name| run["nuisances"][name].as_u64().unwrap());
-        assert_eq!(beside, [5, 2, users.min(13)], "{said}");
+        // on a slow machine the service may have closed some, which come back
+        let beside = |name: &str| run["nuisances"][name].as_u64().unwrap();
+        assert!(beside("idle") + beside("idle_closed") >= 5, "{said}");
+        assert!(beside("slow") + beside("slow_ended") >= 2, "{said}");
+        assert_eq!(beside("waiting"), users.min(13), "{said}");
         assert!(run["latency_p50_s"].as_f64().unwrap() <= run["latency_max_s"].as_f64().unwrap());
         let names: Vec<&str> = run["processes"]
             .as_array()
