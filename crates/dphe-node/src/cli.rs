@@ -13,6 +13,7 @@ mod learner;
 mod measure;
 mod plan;
 mod predict;
+mod processes;
 mod reproduce;
 mod round_cost;
 mod serve;

@@ -16,7 +16,7 @@
 mod make;
 mod request;
 
-pub use make::{KitPlan, Protection, make_kits};
+pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
 pub use request::{Request, make_request};
 
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ pub mod http;
 pub mod key_file;
 pub mod kit;
 pub mod learning;
+pub mod load;
 pub mod model;
 pub mod report;
 pub mod samples;

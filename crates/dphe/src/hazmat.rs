@@ -3,10 +3,11 @@
 
 use dphe_paillier::hazmat::insecure_key_bits;
 
+use crate::message::{RoundTicket, Signed, Upload, upload_hash};
 use crate::party::{Action, Time, UserParty};
 use crate::permutation::{UserAggregatorSeed, UserSharedSeed};
 use crate::{
-    Error, IdentityKey, KeyGenerator, Roster, Round, TaskConfig, TaskId, TaskParams, Threads, UserId,
+    Error, IdentityKey, KeyGenerator, Party, Roster, Round, TaskConfig, TaskId, TaskParams, Threads, UserId,
     UserKeys,
 };
 
@@ -46,6 +47,21 @@ pub fn start_user(
     now: Time,
 ) -> Result<(UserParty, Vec<Action>), Error> {
     UserParty::start_unchecked(keys, identity, roster, log, threads, now)
+}
+
+/// The upload of a body with this many ciphertexts that was sealed before there was a ticket, for load generators.
+/// Nothing keeps the caller from signing two of a round, as [`UserParty`] does.
+pub fn sign_upload(
+    identity: &IdentityKey,
+    roster: &Roster,
+    user: UserId,
+    ticket: &Signed<RoundTicket>,
+    count: u32,
+    body: Vec<u8>,
+) -> Signed<Upload> {
+    let upload =
+        Upload { ticket: ticket.hash(), key_id: *roster.key_id(), count, body_hash: upload_hash(&body) };
+    Signed::sign(identity, roster.task().id(), Party::User(user), ticket.round(), upload, body)
 }
 
 /// The table of `phi` of a round, for test vectors.

@@ -24,6 +24,7 @@ use self::output::{Outcome, ProfileOutcome};
 use self::parties::{Parties, Published};
 use super::key::generate;
 use super::learner::ProfileName;
+use super::processes::free_ports;
 use super::{CliError, key_bits, os_rng};
 use crate::files;
 
@@ -135,8 +136,8 @@ impl Demo {
         let key = generate(key_bits(self.bits, false)?, NoiseMode::Secure, dphe::Threads::all())?;
         let made = begin.elapsed();
         // looked for last, so that nobody else takes them
-        let ports = parties::free_ports()?;
-        let text = self.task_text(profile, setting, ports)?;
+        let ports = free_ports(3)?;
+        let text = self.task_text(profile, setting, &ports)?;
         files::replace(&task_file, text.as_bytes())
             .map_err(|source| CliError::Output { path: task_file.clone(), source })?;
         let plan = KitPlan::new(&task_file, Vec::new())?;
@@ -187,7 +188,7 @@ impl Demo {
         Ok((reports, simulation.global().clone()))
     }
 
-    fn task_text(&self, profile: Profile, setting: &Setting, ports: [u16; 3]) -> Result<String, CliError> {
+    fn task_text(&self, profile: Profile, setting: &Setting, ports: &[u16]) -> Result<String, CliError> {
         use rand_core::Rng as _;
         let mut id = [0; 16];
         os_rng()?.fill_bytes(&mut id);
@@ -199,7 +200,7 @@ impl Demo {
             Profile::Sparse => ("d-block", features.div_ceil(4)),
             Profile::Paper => ("d-topk", (features * classes).div_ceil(4)),
         };
-        let [aggregator, key_generator, _] = ports;
+        let (aggregator, key_generator) = (ports[0], ports[1]);
         let (users, rounds, bits) = (setting.scenario.users.len(), self.rounds, self.bits);
         let squared_radius = setting.squared_radius;
         Ok(format!(

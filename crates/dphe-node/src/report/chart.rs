@@ -113,6 +113,8 @@ pub struct PointPlot<'a> {
     pub x: &'a str,
     /// Whether the horizontal axis is logarithmic.
     pub logarithmic: bool,
+    /// Whether the vertical axis begins at zero.
+    pub from_zero: bool,
     /// How values are written.
     pub write: fn(f64) -> String,
     /// At most six lines: names, and points by increasing x.
@@ -142,7 +144,7 @@ impl PointPlot<'_> {
             range: (first - margin, last + margin),
             ticks: Ticks::Named(ticks.collect()),
             lines: lines.collect(),
-            from_zero: false,
+            from_zero: self.from_zero,
             write: &self.write,
         };
         drawing.svg(self.title)
@@ -326,6 +328,7 @@ mod tests {
             title: "users",
             x: "number of users",
             logarithmic: true,
+            from_zero: false,
             write: |value| format!("{value:.0} %"),
             series: &series,
         };

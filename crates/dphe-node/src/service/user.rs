@@ -1,6 +1,6 @@
 //! The user's program: waits for a round, trains, uploads, hears how it ended.
 
-mod line;
+pub(crate) mod line;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,10 +1,8 @@
 //! The parties of the demo: processes of this program, watched until they have done their part.
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::PATIENCE;
 use crate::cli::CliError;
+use crate::cli::processes::{Party, free_ports, stopped, stopped_by_signal};
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -35,54 +34,6 @@ pub(super) struct Parties {
     rounds: u64,
     profile: Profile,
     stopped: Arc<AtomicBool>,
-}
-
-/// A process; it ends with this.
-struct Party {
-    name: String,
-    child: Child,
-    log: PathBuf,
-}
-
-/// Three ports that nobody listens on now.
-pub(super) fn free_ports() -> Result<[u16; 3], CliError> {
-    let mut ports = [0; 3];
-    // all are held until all are known, so that they differ
-    let mut held = Vec::new();
-    for port in &mut ports {
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|source| CliError::Runtime { source })?;
-        *port = listener.local_addr().map_err(|source| CliError::Runtime { source })?.port();
-        held.push(listener);
-    }
-    Ok(ports)
-}
-
-/// Whether somebody asked this program to stop; set once a signal came.
-fn stopped_by_signal() -> Result<Arc<AtomicBool>, CliError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let flag = Arc::new(AtomicBool::new(false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| CliError::Runtime { source })?;
-    let signals = {
-        let _inside = runtime.enter();
-        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal)
-    };
-    let mut signals =
-        signals.into_iter().collect::<Result<Vec<_>, _>>().map_err(|source| CliError::Runtime { source })?;
-    let set = Arc::clone(&flag);
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            let [terminate, interrupt, hangup] = &mut signals[..] else { return };
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv() => {}
-            }
-        });
-        set.store(true, Ordering::Relaxed);
-    });
-    Ok(flag)
 }
 
 impl Parties {
@@ -128,8 +79,7 @@ impl Parties {
 
     /// Starts the aggregator of a task that is over, so that its page can be looked at, until a signal comes.
     pub(super) fn keep(folder: &Path, profile: Profile) -> Result<(), CliError> {
-        let [_, _, port] = free_ports()?;
-        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)?[0]));
         let stopped = stopped_by_signal()?;
         let (folder, services, users) = (folder.into(), Vec::new(), Vec::new());
         let parties = Self { folder, services, users, observe, rounds: 0, profile, stopped };
@@ -159,23 +109,10 @@ impl Parties {
     }
 
     fn spawn(&self, name: &str, command: &[&str], more: &[String]) -> Result<Party, CliError> {
-        let runtime = |source| CliError::Runtime { source };
+        let (kit, data) = (self.folder.join("kits").join(name), self.folder.join("data").join(name));
         let log = self.folder.join(format!("{name}.log"));
-        let file = File::create(&log).map_err(|source| CliError::Output { path: log.clone(), source })?;
-        let child = Command::new(std::env::current_exe().map_err(runtime)?)
-            .args(command)
-            .arg("--kit")
-            .arg(self.folder.join("kits").join(name))
-            .arg("--data")
-            .arg(self.folder.join("data").join(name))
-            .args(more)
-            .args(["--threads", "1"])
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().map_err(runtime)?)
-            .stderr(file)
-            .spawn()
-            .map_err(runtime)?;
-        Ok(Party { name: name.into(), child, log })
+        let more = [more, &["--threads".to_owned(), "1".to_owned()]].concat();
+        Party::spawn(name, command, &kit, &data, &more, log)
     }
 
     /// Waits until all users have heard of the last round, then lets the services end.
@@ -186,8 +123,7 @@ impl Parties {
         while !waiting.is_empty() {
             std::thread::sleep(TICK);
             if self.stopped.load(Ordering::Relaxed) {
-                let (what, hint) = ("stopped by a signal".to_owned(), "run it again".to_owned());
-                return Err(CliError::Data { what, hint });
+                return Err(stopped());
             }
             let now = self.published();
             if now > published {
@@ -274,34 +210,4 @@ fn progress(rounds: u64, profile: Profile) -> ProgressBar {
     bar.set_prefix(profile.name());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
-}
-
-impl Party {
-    /// Whether it has ended, and well.
-    fn ended(&mut self) -> Result<Option<bool>, CliError> {
-        let status = self.child.try_wait().map_err(|source| CliError::Runtime { source })?;
-        Ok(status.map(|status| status.success()))
-    }
-
-    /// The last thing it said.
-    fn failed(&self) -> CliError {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        CliError::Data {
-            what: format!("{} stopped: {last}", self.name),
-            hint: format!("its log is {}", self.log.display()),
-        }
-    }
-
-    /// Ends it, by its own number and no other.
-    fn stop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Party {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }

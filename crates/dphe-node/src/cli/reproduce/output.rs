@@ -251,6 +251,7 @@ fn drawn(plot: &Plot) -> PointPlot<'_> {
         title: &plot.title,
         x: &plot.x,
         logarithmic: plot.logarithmic,
+        from_zero: false,
         write: match plot.unit {
             Unit::Percent => |value| format!("{value:.0} %"),
             Unit::Count => |value| format!("{value:.0}"),

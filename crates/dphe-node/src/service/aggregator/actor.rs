@@ -61,6 +61,9 @@ pub(super) struct Actor<S, M> {
     /// Users whose upload is being taken.
     waiting: BTreeMap<UserId, oneshot::Sender<Result<Vec<u8>, Problem>>>,
     pub(super) board: watch::Sender<Arc<Board>>,
+    /// When everybody who waits was last told to look at the board, and when they are to be next.
+    told: Time,
+    tell_at: Option<Time>,
     recording: Recording,
     records: Arc<Vec<RoundRecord>>,
     pub(super) events: Option<EventFile>,
@@ -86,6 +89,8 @@ impl Shared {
 const LOOK: u64 = 200;
 /// Rounds that are shown, at least; all are in the store.
 pub(super) const RECORDS: usize = 500;
+/// How long uploads alone are kept from those who wait: each costs as many wake-ups as there are users.
+const TELL: u64 = 250;
 /// After a round that was given up.
 const PAUSE: u64 = 1_000;
 
@@ -134,6 +139,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             commands: sender,
             waiting: BTreeMap::new(),
             board: watch::channel(Arc::new(Board::default())).0,
+            told: Time(0),
+            tell_at: None,
             recording: Recording::default(),
             records,
             events: options.events.take(),
@@ -167,7 +174,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                 tracing::warn!(%error, "old pieces of uploads could not be removed");
             }
             let look = self.shared.as_ref().and_then(|shared| shared.look_at);
-            let next = [self.alarm, self.soft_deadline, self.start_at, look].into_iter().flatten().min();
+            let times = [self.alarm, self.soft_deadline, self.start_at, look, self.tell_at];
+            let next = times.into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return Ok(()),
@@ -196,6 +204,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
     async fn ring(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
         let due = |time: Option<Time>| time.is_some_and(|time| time <= now);
+        if due(self.tell_at) {
+            (self.told, self.tell_at) = (now, None);
+            self.board.send_modify(|_| {});
+        }
         if self.shared.is_some() && self.machine.party()?.phase() == "collecting" {
             return self.look(due(self.alarm)).await;
         }
@@ -533,7 +545,17 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if let Some(shared) = &self.shared {
             show(&shared.tally, &old, &board).await?;
         }
-        self.board.send_replace(Arc::new(board));
+        let stands = |board: &Board| (board.status.round, board.status.phase.clone(), board.status.over);
+        let soon = Time(self.told.0.saturating_add(TELL));
+        let now = self.clock.now();
+        // one more upload is no news for the thousands who wait for the end of the round
+        let may_wait =
+            stands(&board) == stands(&old) && Arc::ptr_eq(&board.records, &old.records) && now < soon;
+        (self.told, self.tell_at) = if may_wait { (self.told, Some(soon)) } else { (now, None) };
+        self.board.send_if_modified(|shown| {
+            *shown = Arc::new(board);
+            !may_wait
+        });
         Ok(())
     }
 

@@ -15,9 +15,9 @@ use crate::http::{MAX_CHUNK, read_list};
 use crate::kit::hex;
 
 /// Seconds that the aggregator may wait for news.
-const WAIT: u64 = 25;
-const PATIENCE: Duration = Duration::from_secs(60);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const WAIT: u64 = 25;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What a user knows already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub(super) struct Params {
     pub(super) heard: u64,
 }
 
-pub(super) struct Line {
+pub(crate) struct Line {
     client: Client,
     user: UserId,
 }
 
 impl Line {
-    pub(super) fn new(client: Client, user: UserId) -> Self {
+    pub(crate) fn new(client: Client, user: UserId) -> Self {
         Self { client, user }
     }
 
@@ -116,7 +116,8 @@ impl Line {
         }
     }
 
-    async fn try_upload(&mut self, round: Round, message: &Bytes) -> Result<Bytes, ClientError> {
+    /// The same, once: whatever may pass is the caller's to try again.
+    pub(crate) async fn try_upload(&mut self, round: Round, message: &Bytes) -> Result<Bytes, ClientError> {
         let place = format!("/v1/rounds/{round}/uploads/{}", self.user);
         let total = message.len();
         let mut offset = 0;
