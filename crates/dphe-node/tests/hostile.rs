@@ -47,6 +47,8 @@ const LIMITS: Limits = Limits {
     head: Duration::from_millis(1_500),
     body: Duration::from_millis(1_500),
     linger: Duration::from_secs(1),
+    requests_per_second: 50,
+    requests_at_once: 200,
 };
 
 async fn services() -> Services {
