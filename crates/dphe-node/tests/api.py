@@ -8,6 +8,7 @@ are made. One line of JSON on standard output says what came back.
 """
 import collections
 import json
+import math
 import pathlib
 import struct
 import sys
@@ -27,7 +28,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 address, name, kit = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-this_round, user, digest, count, seed = int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], int(sys.argv[7]), int(sys.argv[8])
+this_round, user, digest = int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
+count, seed = int(sys.argv[7]), int(sys.argv[8])
 warnings.simplefilter("ignore")
 
 CHECKS = [
@@ -37,6 +39,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
+OTHER_MEDIA = ["text/plain", "application/vnd.dphe.v1.result", "application/vnd.dphe.v1.close; charset=utf-8"]
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 
 
@@ -51,25 +54,31 @@ session = requests.Session()
 session.mount("https://", Named())
 session.trust_env = False
 session.verify = str(kit / "authority.pem")
-session.cert = (str(kit / "tls.pem"), str(kit / "tls.key"))
+session.cert = (str(kit / "certificate.pem"), str(kit / "tls.key"))
 base = f"https://{address}"
 task = bytes.fromhex(session.get(f"{base}/v1/status", timeout=30).json()["task"])
 description = session.get(f"{base}/openapi.json", timeout=30).json()
 
-KINDS = {"round-open": 1, "upload": 3, "freeze": 5, "decrypt": 9, "close": 12}
+# type, and bytes of the fields without lists
+KINDS = {"round-open": (1, 152), "upload": (3, 100), "freeze": (5, 77), "decrypt": (9, 68), "close": (12, 33)}
 
 
 @st.composite
 def messages(draw, kind):
     """Bytes of any kind, or the head of a message (docs/protocol.md, section 7) and then anything."""
-    if draw(st.booleans()):
+    if draw(st.integers(0, 2)) == 0:
         return draw(st.binary(max_size=200))
-    role, sender = draw(st.sampled_from([(1, 0), (2, 0), (3, user), (3, 99), (0, 0)]))
-    number = draw(st.sampled_from([this_round, this_round + 1, 0, 1, 2**64 - 1]))
+    number, fields = KINDS[kind]
+    own = (3, user) if kind == "upload" else (1, 0)
+    role, sender = draw(st.sampled_from([own, own, own, (1, 0), (2, 0), (3, user), (3, 99), (0, 0)]))
+    which = draw(st.sampled_from([this_round, this_round + 1, 0, 1, 2**64 - 1]))
     version = draw(st.sampled_from([1, 1, 1, 2]))
     of = draw(st.sampled_from([task, task, bytes(16)]))
-    head = b"DPHE" + bytes([version, KINDS[kind]]) + of + struct.pack(">QBI", number, role, sender)
-    return head + draw(st.binary(max_size=400))
+    head = b"DPHE" + bytes([version, number]) + of + struct.pack(">QBI", which, role, sender)
+    if draw(st.booleans()):
+        return head + draw(st.binary(max_size=400))
+    # as long as it should be: fields, and a signature that does not hold
+    return head + draw(st.sampled_from([b"\0", b"\1", b"\xff"])) * fields + draw(st.binary(min_size=64, max_size=64))
 
 
 for kind in KINDS:
@@ -89,12 +98,15 @@ statuses, codes, bare = collections.Counter(), collections.Counter(), collection
 failures = []
 
 
-def ask(case, fitting):
+def ask(case, fitting, other_media):
     """One request, and whether its answer is one of those that were promised."""
     global made
     if fitting:
         fit(case)
-    kwargs = {"session": session, "timeout": 60, "allow_redirects": False}
+    if other_media and case.media_type:
+        case.media_type = None
+        case.headers["content-type"] = other_media
+    kwargs = {"session": session, "verify": session.verify, "timeout": 60, "allow_redirects": False}
     try:
         response = case.call(**kwargs)
     except (requests.exceptions.InvalidHeader, requests.exceptions.InvalidURL, UnicodeError, ValueError):
@@ -137,21 +149,27 @@ def run(operation, mode, examples, number):
     @hypothesis.settings(
         max_examples=examples, database=None, deadline=None, derandomize=False,
         suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate], print_blob=False)
-    @hypothesis.given(case=strategy, fitting=st.booleans())
-    def test(case, fitting):
-        ask(case, fitting)
+    @hypothesis.given(case=strategy, fitting=st.booleans(), other_media=st.sampled_from([None] * 9 + OTHER_MEDIA))
+    def test(case, fitting, other_media):
+        ask(case, fitting, other_media)
 
     test()
+
+
+def weight(operation):
+    """Where more can go wrong more is tried."""
+    return 4 if operation.path_parameters or operation.query or operation.body else 1
 
 
 operations = [found.ok() for found in schema.get_all_operations()]
 skipped = set()
 passes = 0
 while made < count and passes < 60 and not failures:
+    slots = len(MODES) * sum(map(weight, operations))
+    share = min(25, math.ceil((count - made) / slots))
     for number, operation in enumerate(operations):
         for mode in MODES:
-            # few at a time, so that all of them are tried at any count
-            examples = max(8, min(60, count // (2 * len(operations))))
+            examples = share * weight(operation)
             try:
                 run(operation, mode, examples, seed + 1000 * passes + 2 * number + mode.is_negative)
             except hypothesis.errors.Unsatisfiable:
@@ -160,7 +178,8 @@ while made < count and passes < 60 and not failures:
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     raise
                 parts = getattr(error, "exceptions", [error])
-                failures.append({"operation": operation.label, "mode": mode.value, "what": [str(part)[:2000] for part in parts]})
+                what = [str(part)[:2000] for part in parts]
+                failures.append({"operation": operation.label, "mode": mode.value, "what": what})
     passes += 1
 
 print(json.dumps({

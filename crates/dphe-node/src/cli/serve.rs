@@ -166,7 +166,11 @@ fn make_room_for_connections() {
     let wanted = Limits::default().connections as u64 + OTHER_FILES;
     match raise_open_files() {
         Some(limit) if limit < wanted => {
-            tracing::warn!(limit, wanted, "too few open files are allowed for all connections; raise `ulimit -Hn`");
+            tracing::warn!(
+                limit,
+                wanted,
+                "too few open files are allowed for all connections; raise `ulimit -Hn`"
+            );
         }
         _ => {}
     }

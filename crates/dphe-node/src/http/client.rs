@@ -42,7 +42,7 @@ impl ClientError {
     fn pause(&self) -> Option<Duration> {
         match self {
             Self::Problem(problem) if problem.code == "rate" => {
-                problem.retry_after.map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE)))
+                problem.retry_after.map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE).into()))
             }
             _ => None,
         }
@@ -97,7 +97,7 @@ pub struct Client {
 }
 
 /// Seconds that a service can make its clients wait.
-const LONGEST_PAUSE: u64 = 60;
+const LONGEST_PAUSE: u32 = 60;
 /// How long it may take to connect, handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -278,6 +278,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use super::super::problem::HttpCode;
     use super::*;
 
     #[test]
@@ -290,5 +291,20 @@ mod tests {
         assert!(waits[8] != waits[9] || waits[9] != waits[10], "they are random");
         backoff.reset();
         assert!(backoff.wait() <= Backoff::FIRST);
+    }
+
+    #[test]
+    fn who_is_told_to_wait_waits() {
+        let mut backoff = Backoff::new(Duration::from_millis(200));
+        let mut refused = |code: HttpCode, seconds| {
+            let problem = Problem { retry_after: seconds, ..code.because("") };
+            let error = ClientError::Problem(Box::new(problem)).of(&RequestId::parse("a-b").unwrap());
+            assert!(error.is_passing() && error.to_string().ends_with("(request a-b)"), "{error}");
+            backoff.wait_after(&error)
+        };
+        assert!(refused(HttpCode::Rate, Some(3)) > Duration::from_secs(3));
+        assert!(refused(HttpCode::Rate, None) < Duration::from_secs(1));
+        assert!(refused(HttpCode::Rate, Some(u32::MAX)) < Duration::from_secs(u64::from(LONGEST_PAUSE) + 1));
+        assert!(refused(HttpCode::Busy, Some(1)) < Duration::from_secs(1), "it may pass sooner");
     }
 }

@@ -30,7 +30,7 @@ pub struct Problem {
     pub request: Option<String>,
     /// Seconds after which to come back, if the answer says so: its header, not its body.
     #[serde(skip)]
-    pub retry_after: Option<u64>,
+    pub retry_after: Option<u32>,
 }
 
 /// The codes of HTTP itself; the others are the protocol's (docs/protocol.md, section 10).
@@ -126,7 +126,7 @@ impl Problem {
     /// The same, with a time after which to come back.
     #[must_use]
     pub(super) fn after(self, wait: Duration) -> Self {
-        Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u64), ..self }
+        Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u32), ..self }
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {

@@ -196,9 +196,15 @@ async fn take(
     if total == 0 || total > most || offset >= total {
         return Err(HttpCode::Size.because(format!("{offset} of {total} bytes, and {most} are allowed")));
     }
-    let current = Round::new(front.board.borrow().status.round).unwrap_or(Round::FIRST);
+    let (current, over) = {
+        let board = front.board.borrow();
+        (Round::new(board.status.round).unwrap_or(Round::FIRST), board.status.over)
+    };
     if round < current {
         return Err(Problem::from(&dphe::Error::Stale { round, current }));
+    }
+    if over {
+        return Err(HttpCode::TaskOver.because("all rounds are over"));
     }
     if round > current {
         return Err(Problem::from(&dphe::Error::Future { round, current }));
