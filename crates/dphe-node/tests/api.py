@@ -163,7 +163,9 @@ def run(operation, mode, examples, number):
 
 def weight(operation):
     """Where more can go wrong more is tried."""
-    return 4 if operation.path_parameters or operation.query or operation.body else 1
+    if operation.body:
+        return 8
+    return 4 if operation.path_parameters or operation.query else 1
 
 
 operations = [found.ok() for found in schema.get_all_operations()]

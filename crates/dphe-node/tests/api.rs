@@ -305,10 +305,12 @@ async fn thousands_of_requests_get_documented_answers() {
     services.status(|status| status["phase"] == "collecting").await;
     let part = u64::div_ceil(count, 8);
     let run = |by, to, round, parts: u64, seed| Run { by, to, round, count: parts * part, seed };
-    let mut made = 0;
-    made += requests(&services, &python, run("user-1", Party::Aggregator, 1, 2, 1)).await;
-    made += requests(&services, &python, run("aggregator", Party::KeyGenerator, 1, 2, 2)).await;
-    made += requests(&services, &python, run("key-generator", Party::Aggregator, 1, 1, 3)).await;
+    let (one, two, three) = tokio::join!(
+        requests(&services, &python, run("user-1", Party::Aggregator, 1, 2, 1)),
+        requests(&services, &python, run("aggregator", Party::KeyGenerator, 1, 2, 2)),
+        requests(&services, &python, run("key-generator", Party::Aggregator, 1, 1, 3)),
+    );
+    let mut made = one + two + three;
     let status = services.status(|_| true).await;
     assert_eq!(
         (&status["phase"], &status["round"]),
@@ -335,8 +337,11 @@ async fn thousands_of_requests_get_documented_answers() {
         assert!(summary.over && summary.included == 1, "{summary:?}");
     }
     services.status(|status| status["over"] == true).await;
-    made += requests(&services, &python, run("user-1", Party::Aggregator, 2, 2, 4)).await;
-    made += requests(&services, &python, run("aggregator", Party::KeyGenerator, 2, 1, 5)).await;
+    let (one, two) = tokio::join!(
+        requests(&services, &python, run("user-1", Party::Aggregator, 2, 2, 4)),
+        requests(&services, &python, run("aggregator", Party::KeyGenerator, 2, 1, 5)),
+    );
+    made += one + two;
     println!("{made} requests in all");
     assert!(made >= count);
     services.switch.stop();
