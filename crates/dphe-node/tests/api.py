@@ -93,7 +93,7 @@ for kind in KINDS:
 
 schema = schemathesis.openapi.from_dict(description)
 schema.config.update(base_url=base)
-made = 0
+made = unsent = 0
 # bytes of the own upload that the service has, as far as its answers say
 here = 0
 statuses, codes, bare = collections.Counter(), collections.Counter(), collections.Counter()
@@ -102,7 +102,7 @@ failures = []
 
 def ask(case, fitting, other_media):
     """One request, and whether its answer is one of those that were promised."""
-    global made, here
+    global made, here, unsent
     if fitting:
         fit(case)
     if other_media and case.media_type:
@@ -113,6 +113,7 @@ def ask(case, fitting, other_media):
         response = case.call(**kwargs)
     except (requests.exceptions.InvalidHeader, requests.exceptions.InvalidURL, UnicodeError, ValueError):
         # what cannot be sent at all
+        unsent += 1
         return
     made += 1
     here = int(response.headers.get("upload-offset", ["0"])[0])
@@ -190,6 +191,6 @@ while made < count and passes < 60 and not failures:
     passes += 1
 
 print(json.dumps({
-    "requests": made, "passes": passes, "statuses": statuses, "codes": codes, "bare": bare,
+    "requests": made, "passes": passes, "statuses": statuses, "codes": codes, "bare": bare, "unsent": unsent,
     "skipped": sorted(skipped), "failures": failures,
 }))

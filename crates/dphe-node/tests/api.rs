@@ -286,8 +286,9 @@ async fn requests(services: &Services, python: &std::path::Path, run: Run) -> u6
     assert!(said["failures"].as_array().unwrap().is_empty(), "{by} to {to:?}: {said:#}");
     let made = said["requests"].as_u64().unwrap();
     println!(
-        "{by} to {to:?}, round {round}: {made} requests; statuses {}; codes {}; not HTTP {}",
-        said["statuses"], said["codes"], said["bare"]
+        "{by} to {to:?}, round {round}: {made} requests; statuses {}; codes {}; not HTTP {}; could not be sent {}; \
+         could not be made {}",
+        said["statuses"], said["codes"], said["bare"], said["unsent"], said["skipped"]
     );
     assert!(made >= count, "{said}");
     let statuses = said["statuses"].as_object().unwrap();
