@@ -1,7 +1,11 @@
 //! HTTP as the services speak it: media types, lists of messages, problems, limits (docs/api.md).
 
 pub mod client;
+mod gate;
+pub mod open_files;
+pub mod openapi;
 pub mod problem;
+pub mod request_id;
 pub mod server;
 
 use dphe::message::{

@@ -5,18 +5,25 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::http::Method;
+use axum::Router;
+use axum::http::{Method, StatusCode};
+use axum::routing::put as put_route;
 use bytes::Bytes;
 use dphe::message::{Message as _, RoundTicket, Upload, kind};
 use dphe::party::{Action, Time, UserEvent, UserParty};
 use dphe::{Identity, IdentityKey, Party, Round, UserId};
 use dphe_node::certificates::{Authority, TlsIdentity, Validity, certificate_name, new_key, server_name};
 use dphe_node::http::client::{Client, ClientError};
+use dphe_node::http::open_files::raise_open_files;
 use dphe_node::http::problem::HttpCode;
-use dphe_node::http::server::{Limits, ShutdownSwitch, shutdown};
+use dphe_node::http::request_id::RequestId;
+use dphe_node::http::server::{Limits, ShutdownSwitch, serve_tls, shutdown};
 use dphe_node::http::{MAX_CHUNK, read_list};
 use dphe_node::kit::hex;
 use dphe_node::learning::{LinearModelMaker, LinearTrainer, Trainer as _};
@@ -31,6 +38,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// A and G at work, and nobody else yet.
 struct Services {
@@ -47,15 +55,20 @@ const LIMITS: Limits = Limits {
     head: Duration::from_millis(1_500),
     body: Duration::from_millis(1_500),
     linger: Duration::from_secs(1),
+    requests_per_second: 50,
+    requests_at_once: 200,
 };
 
 async fn services() -> Services {
+    services_with(Plan { time: ("60s", "120s"), ..Plan::default() }, LIMITS).await
+}
+
+async fn services_with(plan: Plan, limits: Limits) -> Services {
     let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let plan = Plan { time: ("60s", "120s"), ..Plan::default() };
     let town = Town::new(plan, a.local_addr().unwrap(), g.local_addr().unwrap());
     let (switch, stop) = shutdown();
-    let options = || ServiceOptions { limits: LIMITS, ..ServiceOptions::default() };
+    let options = || ServiceOptions { limits, ..ServiceOptions::default() };
     let (kit, until) = (town.kit("key-generator"), stop.clone());
     let store = SqliteStore::open(&town.data("key-generator")).await.unwrap();
     let mine = options();
@@ -243,12 +256,23 @@ async fn what_is_not_tls_is_closed_and_disturbs_nobody() {
     get(&mut services.user("user-2"), "/v1/status").await.unwrap();
 }
 
+/// A connection of a party that says what it likes.
+async fn line(services: &Services, by: &str, to: Party) -> TlsStream<TcpStream> {
+    let kit = services.town.kit(by);
+    let address =
+        if to == Party::Aggregator { services.town.aggregator } else { services.town.key_generator };
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = server_name(kit.roster(), to).unwrap();
+    TlsConnector::from(kit.tls().client().unwrap()).connect(name, stream).await.unwrap()
+}
+
 /// A raw connection of user 1, for requests that no client would make.
 async fn raw(services: &Services, request: &[u8]) -> String {
-    let kit = services.town.kit("user-1");
-    let stream = TcpStream::connect(services.town.aggregator).await.unwrap();
-    let name = server_name(kit.roster(), Party::Aggregator).unwrap();
-    let mut stream = TlsConnector::from(kit.tls().client().unwrap()).connect(name, stream).await.unwrap();
+    raw_by(services, "user-1", Party::Aggregator, request).await
+}
+
+async fn raw_by(services: &Services, by: &str, to: Party, request: &[u8]) -> String {
+    let mut stream = line(services, by, to).await;
     // who is refused early cannot write all of it
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
@@ -426,7 +450,7 @@ async fn uploads_are_resumed_repeated_and_refused_by_name() {
     assert_eq!(code(put(&mut services.user("user-2"), &at(2, reused.len()), reused).await), "nonce_reuse");
     put(&mut services.user("user-2"), &at(2, two.len()), two).await.unwrap();
     put(&mut services.user("user-3"), &at(3, three.len()), three.clone()).await.unwrap();
-    let news = timeout(SOON, get(&mut again, "/v1/rounds/next?after=1&heard=0&wait=20&seen=00")).await;
+    let news = timeout(SOON, get(&mut again, "/v1/rounds/next?after=1&heard=0&wait=20")).await;
     let news = news.unwrap().unwrap();
     assert!(!read_list(&news).unwrap().is_empty());
     let deadline = Instant::now() + SOON;
@@ -470,6 +494,282 @@ async fn the_key_generator_takes_its_messages_and_no_others() {
     let sent = own.send(Method::POST, "/v1/messages", Some(&media("close")), vec![0; 60].into(), SOON).await;
     assert_eq!(code(sent.map(|answer| answer.body)), "forbidden");
     get(&mut own, "/v1/status").await.unwrap();
+}
+
+/// The name that an answer gives its request, in its head; and in its body, where that is a problem.
+fn named(answer: &str) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").expect(answer);
+    let header = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).expect(answer);
+    if head.contains("application/problem+json") && !body.is_empty() {
+        assert!(body.contains(&format!("\"request\":\"{header}\"")), "{answer}");
+    }
+    assert!(RequestId::parse(header).is_some(), "{answer}");
+    header.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_names_its_request() {
+    let services = services().await;
+    let put = "PUT /v1/rounds/1/uploads/1?offset=0&total=9";
+    let cases = [
+        ("GET /v1/status", "content-length: 0", "200"),
+        ("GET /openapi.json", "content-length: 0", "200"),
+        ("GET /v1/nowhere", "content-length: 0", "404"),
+        ("GET /v1/models/%ff", "content-length: 0", "404"),
+        ("DELETE /v1/status", "content-length: 0", "405"),
+        ("OPTIONS *", "content-length: 0", "404"),
+        ("GET /v1/rounds/next?after=0", "content-length: 0", "400"),
+        ("GET /v1/rounds/next?after=1&seen=00", "content-length: 0", "400"),
+        ("GET /v1/rounds/1/uploads/2", "content-length: 0", "403"),
+        (put, "content-length: 99999999", "415"),
+        (put, "content-type: application/vnd.dphe.v1.upload\r\ncontent-length: 99999999", "413"),
+        (put, "content-type: application/vnd.dphe.v1.upload\r\ncontent-length: 9", "408"),
+    ];
+    for (first, rest, status) in cases {
+        for (sent, kept) in [("a.B_9-z", true), ("no spaces", false), ("", false), (&*"x".repeat(65), false)]
+        {
+            if status == "408" && !kept {
+                continue;
+            }
+            let request = format!("{first} HTTP/1.1\r\nhost: dphe\r\nx-request-id: {sent}\r\n{rest}\r\n\r\n");
+            let answer = raw(&services, request.as_bytes()).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{first}: {answer}");
+            let name = named(&answer);
+            assert_eq!(name == sent, kept, "{answer}");
+            assert!(kept || name.len() == 16, "{answer}");
+            if status == "405" {
+                assert!(answer.contains("\r\nallow: GET,HEAD\r\n"), "{answer}");
+            }
+        }
+    }
+    let bare = raw(&services, b"GET /v1/nowhere HTTP/1.1\r\nhost: dphe\r\n\r\n").await;
+    assert_eq!(named(&bare).len(), 16);
+    let other = raw(&services, b"GET /v1/nowhere HTTP/1.1\r\nhost: dphe\r\n\r\n").await;
+    assert_ne!(named(&bare), named(&other), "{other}");
+    // the key generator, too
+    let request = b"GET /v1/status HTTP/1.1\r\nhost: dphe\r\nx-request-id: kg-1\r\n\r\n";
+    let answer = raw_by(&services, "aggregator", Party::KeyGenerator, request).await;
+    assert_eq!(named(&answer), "kg-1");
+    // the own client says which request it was
+    let error = get(&mut services.user("user-1"), "/v1/nowhere").await.unwrap_err();
+    let ClientError::Problem(problem) = &error else { panic!("{error}") };
+    let id = problem.request.clone().unwrap();
+    assert!(id.len() == 16 && error.to_string().ends_with(&format!("(request {id})")), "{error}");
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_of_a_request_is_in_its_log_lines() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let log = tracing_subscriber::fmt()
+        .with_max_level(tracing::level_filters::LevelFilter::DEBUG)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    // of all tests of this program: what others log is looked over
+    tracing::subscriber::set_global_default(log).unwrap();
+    let services = services().await;
+    let answer =
+        raw(&services, b"GET /v1/nowhere HTTP/1.1\r\nhost: dphe\r\nx-request-id: find-me-1\r\n\r\n").await;
+    assert_eq!(named(&answer), "find-me-1");
+    let request = "POST /v1/messages HTTP/1.1\r\nhost: dphe\r\nx-request-id: find-me-2\r\ncontent-length: 60\r\n\
+                   content-type: application/vnd.dphe.v1.close\r\n\r\n";
+    let request = format!("{request}{}", "z".repeat(60));
+    let answer = raw_by(&services, "aggregator", Party::KeyGenerator, request.as_bytes()).await;
+    assert_eq!(named(&answer), "find-me-2");
+    let text = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let lines = |id: &str| text.lines().filter(|line| line.contains(id)).collect::<Vec<_>>();
+    let (one, two) = (lines("find-me-1"), lines("find-me-2"));
+    assert!(one.iter().any(|line| line.contains("user-1") && line.contains("404")), "{text}");
+    // by the one who met the request, and by the one who judged the message
+    assert!(two.iter().any(|line| line.contains("answered") && line.contains("400")), "{text}");
+    assert!(two.iter().any(|line| line.contains("refused") && line.contains("version")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_too_often_is_told_to_wait_and_others_are_not() {
+    let limits = Limits { requests_per_second: 1, requests_at_once: 20, ..LIMITS };
+    let services = services_with(Plan::default(), limits).await;
+    let (mut one, mut two) = (services.user("user-1"), services.user("user-2"));
+    let (mut taken, mut refused) = (0, 0);
+    for n in 0..100 {
+        match get(&mut one, "/v1/status").await {
+            Ok(_) => taken += 1,
+            Err(ClientError::Problem(problem)) => {
+                assert_eq!((&*problem.code, problem.status), ("rate", 429));
+                assert!(problem.is_passing() && problem.retry_after == Some(1), "{problem:?}");
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        if n % 10 == 9 {
+            get(&mut two, "/v1/status").await.expect("another user's requests are its own");
+        }
+    }
+    assert!(taken >= 20 && refused > 0, "{taken} were taken, {refused} refused");
+    assert_eq!(services.metrics.refusals("rate"), refused);
+    // on other connections, too
+    assert_eq!(code(get(&mut services.user("user-1"), "/v1/status").await), "rate");
+    let begin = Instant::now();
+    while get(&mut one, "/v1/status").await.is_err() {
+        assert!(begin.elapsed() < SOON, "who waits is heard again");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_pieces_that_are_taken_are_not_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let town = Town::new(Plan::default(), address, address);
+    let (kit, (_switch, stop)) = (town.kit("aggregator"), shutdown());
+    let router = Router::new().route("/", put_route(async |_: Bytes| StatusCode::ACCEPTED));
+    let limits = Limits { requests_per_second: 1, requests_at_once: 5, ..LIMITS };
+    let tls = kit.tls().server(kit.roster().clone(), |_| true).unwrap();
+    tokio::spawn(serve_tls(listener, tls, router, limits, Arc::new(Metrics::default()), stop));
+    let name = server_name(kit.roster(), Party::Aggregator).unwrap();
+    let mut client =
+        Client::new(address.to_string(), name, town.kit("user-1").tls().client().unwrap(), 1 << 20);
+    let piece = Bytes::from(vec![7; MAX_CHUNK]);
+    for n in 0..40 {
+        put(&mut client, "/", piece.clone()).await.unwrap_or_else(|error| panic!("piece {n}: {error}"));
+    }
+    let begin = Instant::now();
+    let small = async || put(&mut client.again(), "/", piece.slice(..100)).await;
+    while small().await.is_ok() {
+        assert!(begin.elapsed() < SOON, "small ones are counted");
+    }
+}
+
+/// Another process that connects so many times and never says a word: the limit of open files is one process's.
+struct Silence(Child);
+
+impl Silence {
+    fn new(address: std::net::SocketAddr, count: usize) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "keeps_silent", "--ignored", "--nocapture"])
+            .env("DPHE_KEEP_SILENT", format!("{address} {count}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let silence = Self(child);
+        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("silent now")), "it could not connect");
+        silence
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        // its input ends, and so does it
+        drop(self.0.stdin.take());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "started by the test below, in a process of its own"]
+fn keeps_silent() {
+    let Ok(told) = std::env::var("DPHE_KEEP_SILENT") else { return };
+    let (address, count) = told.split_once(' ').unwrap();
+    let address: std::net::SocketAddr = address.parse().unwrap();
+    raise_open_files();
+    let streams: Vec<_> = (0..count.parse::<usize>().unwrap())
+        .map(|_| std::net::TcpStream::connect(address).expect("a connection"))
+        .collect();
+    println!("{} are silent now", streams.len());
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Ten users with ten connections each that send a byte now and then, and as many silent connections as there is room
+/// for: 1,000, or as `DPHE_SILENT_CONNECTIONS` says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_senders_and_silent_ones_leave_an_upload_alone() {
+    let silent = std::env::var("DPHE_SILENT_CONNECTIONS").ok().and_then(|count| count.parse().ok());
+    let silent: usize = silent.unwrap_or(1_000);
+    let (limit, wanted) = (raise_open_files(), silent as u64 + 500);
+    if limit.is_some_and(|limit| limit < wanted) {
+        println!("SKIPPED: needs {wanted} open files, and {} are allowed (ulimit -Hn)", limit.unwrap_or(0));
+        return;
+    }
+    // nobody is sent away for taking too long: what is shown is that nobody has to wait for that
+    let long = Duration::from_secs(600);
+    let limits = Limits {
+        connections: silent,
+        connections_of_one: 16,
+        handshake: long,
+        head: long,
+        body: long,
+        ..LIMITS
+    };
+    let services = services_with(Plan { users: 12, time: ("1h", "2h"), ..Plan::default() }, limits).await;
+    let upload = make_upload(&services, "user-12", 12).await;
+    let trickled = Arc::new(AtomicUsize::new(0));
+    let mut slow = tokio::task::JoinSet::new();
+    for user in 1..=10 {
+        for n in 0..10 {
+            let mut stream = line(&services, &format!("user-{user}"), Party::Aggregator).await;
+            // two bodies, and heads that do not end
+            let head = if n < 2 {
+                format!(
+                    "PUT /v1/rounds/1/uploads/{user}?offset=0&total={0} HTTP/1.1\r\nhost: dphe\r\n\
+                     content-type: application/vnd.dphe.v1.upload\r\ncontent-length: {0}\r\n\r\n",
+                    upload.len()
+                )
+            } else {
+                "GET /v1/status HTTP/1.1\r\nhost: dphe\r\nx: ".to_owned()
+            };
+            let trickled = trickled.clone();
+            slow.spawn(async move {
+                stream.write_all(head.as_bytes()).await.unwrap();
+                loop {
+                    stream.write_all(b"y").await.expect("who is slow, and not too slow, is not cut off");
+                    stream.flush().await.unwrap();
+                    trickled.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            });
+        }
+    }
+    let address = services.town.aggregator;
+    let _silence = tokio::task::spawn_blocking(move || Silence::new(address, silent)).await.unwrap();
+    let begin = Instant::now();
+    let mut honest = services.user("user-12");
+    let place = format!("/v1/rounds/1/uploads/12?offset=0&total={}", upload.len());
+    put(&mut honest, &place, upload).await.expect("an honest user's upload is taken");
+    println!("with 100 slow and {silent} silent connections an upload takes {:.0?}", begin.elapsed());
+    assert_eq!(services.metrics.uploads.get(), 1);
+    for name in ["user-11", "user-12", "user-1"] {
+        get(&mut services.user(name), "/v1/status").await.unwrap();
+    }
+    // they were there all the time, and the silent ones made room
+    let before = trickled.load(Ordering::Relaxed);
+    let until = Instant::now() + SOON;
+    while trickled.load(Ordering::Relaxed) < before + 100 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(trickled.load(Ordering::Relaxed) >= before + 100 && slow.len() == 100);
+    assert!(slow.try_join_next().is_none(), "all of them are still at it");
+    assert!(services.metrics.connections.get() <= silent as i64);
+    assert!(services.metrics.refused_handshakes.get() >= 100, "some silent ones were sent away");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use dphe::{Party, Profile};
 use dphe_features::ReadOptions;
 use dphe_learn::{Dataset, Features, Seed, Standardizer, Weights};
 use dphe_node::Error;
-use dphe_node::http::server::{Shutdown, shutdown};
+use dphe_node::http::open_files::{OTHER_FILES, raise_open_files};
+use dphe_node::http::server::{Limits, Shutdown, shutdown};
 use dphe_node::kit::Kit;
 use dphe_node::learning::{LinearModelMaker, LinearTrainer, model_from_bytes};
 use dphe_node::model::{About, LabelKind, Model, Training, VERSION};
@@ -176,6 +177,21 @@ impl Common {
     }
 }
 
+/// Every connection is an open file.
+fn make_room_for_connections() {
+    let wanted = Limits::default().connections as u64 + OTHER_FILES;
+    match raise_open_files() {
+        Some(limit) if limit < wanted => {
+            tracing::warn!(
+                limit,
+                wanted,
+                "too few open files are allowed for all connections; raise `ulimit -Hn`"
+            );
+        }
+        _ => {}
+    }
+}
+
 async fn listen(address: &str) -> Result<TcpListener, Error> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| Error::Listen { address: address.to_owned(), source })?;
@@ -221,6 +237,7 @@ impl ServeKeyGenerator {
     fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
         Common::check_paper(&kit, self.listen.as_ref())?;
+        make_room_for_connections();
         let passphrase = match &self.passphrase_file {
             Some(file) => key_file::read_passphrase(file)?,
             None if kit.needs_passphrase() => prompt("Passphrase of the key that decrypts: ")?,
@@ -240,6 +257,7 @@ impl ServeAggregator {
     fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
         Common::check_paper(&kit, self.listen.as_ref())?;
+        make_room_for_connections();
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;

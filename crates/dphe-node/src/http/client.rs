@@ -17,12 +17,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::problem::{PROBLEM, Problem};
+use super::request_id::{REQUEST_ID, RequestId};
 
 /// Why a request had no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// The other side said no.
-    #[error("refused as `{}`: {}", .0.code, .0.detail)]
+    #[error("refused as `{}`: {}{}", .0.code, .0.detail, named(.0.request.as_deref()))]
     Problem(Box<Problem>),
     /// Nobody answered, or not as agreed; it may be different later.
     #[error("{what}")]
@@ -32,7 +33,33 @@ pub enum ClientError {
     },
 }
 
+fn named(request: Option<&str>) -> String {
+    request.map(|id| format!(" (request {id})")).unwrap_or_default()
+}
+
 impl ClientError {
+    /// How long the other side wants to be left alone, if it says so: who comes back earlier is refused again.
+    fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Problem(problem) if problem.code == "rate" => {
+                problem.retry_after.map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE).into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same, with the name of the request.
+    fn of(self, id: &RequestId) -> Self {
+        match self {
+            Self::Line { what } => Self::Line { what: what + &named(Some(&id.to_string())) },
+            Self::Problem(mut problem) => {
+                // as it was asked, whatever the answer says
+                problem.request = Some(id.to_string());
+                Self::Problem(problem)
+            }
+        }
+    }
+
     fn line(what: &str, error: impl std::fmt::Display) -> Self {
         Self::Line { what: format!("{what}: {error}") }
     }
@@ -69,6 +96,8 @@ pub struct Client {
     connection: Option<SendRequest<Body>>,
 }
 
+/// Seconds that a service can make its clients wait.
+const LONGEST_PAUSE: u32 = 60;
 /// How long it may take to connect, handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -128,13 +157,26 @@ impl Client {
         body: Bytes,
         patience: Duration,
     ) -> Result<Answer, ClientError> {
-        let result = timeout(patience, self.exchange(method, path, media, body)).await.unwrap_or_else(|_| {
-            Err(ClientError::Line { what: format!("{} took too long to answer", self.address) })
+        let id = RequestId::fresh();
+        let exchange = async {
+            self.be_connected().await?;
+            self.exchange(method, path, media, body, &id).await.map_err(|error| error.of(&id))
+        };
+        let result = timeout(patience, exchange).await.unwrap_or_else(|_| {
+            Err(ClientError::Line { what: format!("{} took too long to answer", self.address) }.of(&id))
         });
         if matches!(result, Err(ClientError::Line { .. })) {
             self.connection = None;
         }
         result
+    }
+
+    async fn be_connected(&mut self) -> Result<(), ClientError> {
+        let ready = match &mut self.connection {
+            Some(connection) => connection.ready().await.is_ok(),
+            None => false,
+        };
+        if ready { Ok(()) } else { self.connect().await }
     }
 
     async fn exchange(
@@ -143,18 +185,13 @@ impl Client {
         path: &str,
         media: Option<&str>,
         body: Bytes,
+        id: &RequestId,
     ) -> Result<Answer, ClientError> {
-        let ready = match &mut self.connection {
-            Some(connection) => connection.ready().await.is_ok(),
-            None => false,
-        };
-        if !ready {
-            self.connect().await?;
-        }
         let Some(connection) = &mut self.connection else {
             return Err(ClientError::Line { what: "no connection".into() });
         };
-        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "dphe");
+        let request = Request::builder().method(method).uri(path).header(header::HOST, "dphe");
+        let mut request = request.header(REQUEST_ID, id.to_header());
         if let Some(media) = media {
             request = request.header(header::CONTENT_TYPE, media);
         }
@@ -188,7 +225,11 @@ impl Client {
         }
         let is_problem = head.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == PROBLEM);
         match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(problem) if is_problem => Err(ClientError::Problem(Box::new(problem))),
+            Ok(mut problem) if is_problem => {
+                let seconds = head.headers.get(header::RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
+                problem.retry_after = seconds.and_then(|seconds| seconds.parse().ok());
+                Err(ClientError::Problem(Box::new(problem)))
+            }
             _ => Err(ClientError::Line { what: format!("{} answered {}", self.address, head.status) }),
         }
     }
@@ -220,6 +261,13 @@ impl Backoff {
         self.next = Self::FIRST;
     }
 
+    /// The next wait after an error: longer if the other side asks for it.
+    pub fn wait_after(&mut self, error: &ClientError) -> Duration {
+        let wait = self.wait();
+        // not all come back at the same moment
+        error.pause().map_or(wait, |pause| pause + wait)
+    }
+
     /// The next wait: between half and all of a time that doubles.
     pub fn wait(&mut self) -> Duration {
         let wait = self.next.mul_f64(0.5 + (self.rng.next_u32() >> 8) as f64 / f64::from(1 << 25));
@@ -230,6 +278,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use super::super::problem::HttpCode;
     use super::*;
 
     #[test]
@@ -242,5 +291,20 @@ mod tests {
         assert!(waits[8] != waits[9] || waits[9] != waits[10], "they are random");
         backoff.reset();
         assert!(backoff.wait() <= Backoff::FIRST);
+    }
+
+    #[test]
+    fn who_is_told_to_wait_waits() {
+        let mut backoff = Backoff::new(Duration::from_millis(200));
+        let mut refused = |code: HttpCode, seconds| {
+            let problem = Problem { retry_after: seconds, ..code.because("") };
+            let error = ClientError::Problem(Box::new(problem)).of(&RequestId::parse("a-b").unwrap());
+            assert!(error.is_passing() && error.to_string().ends_with("(request a-b)"), "{error}");
+            backoff.wait_after(&error)
+        };
+        assert!(refused(HttpCode::Rate, Some(3)) > Duration::from_secs(3));
+        assert!(refused(HttpCode::Rate, None) < Duration::from_secs(1));
+        assert!(refused(HttpCode::Rate, Some(u32::MAX)) < Duration::from_secs(u64::from(LONGEST_PAUSE) + 1));
+        assert!(refused(HttpCode::Busy, Some(1)) < Duration::from_secs(1), "it may pass sooner");
     }
 }

@@ -1,5 +1,7 @@
 //! What is refused, as `application/problem+json` with a code that other machines can rely on.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +25,12 @@ pub struct Problem {
     /// The user to blame, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<u32>,
+    /// What the refused request is called in logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// Seconds after which to come back, if the answer says so: its header, not its body.
+    #[serde(skip)]
+    pub retry_after: Option<u32>,
 }
 
 /// The codes of HTTP itself; the others are the protocol's (docs/protocol.md, section 10).
@@ -44,6 +52,8 @@ pub enum HttpCode {
     Timeout,
     /// A piece of an upload that does not follow from what is there.
     Offset,
+    /// Too many requests of one party in a short time; try again.
+    Rate,
     /// Too much at once; try again.
     Busy,
     /// The service is going down.
@@ -56,7 +66,7 @@ pub enum HttpCode {
 
 impl HttpCode {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NotFound,
         Self::Method,
         Self::Forbidden,
@@ -65,6 +75,7 @@ impl HttpCode {
         Self::Size,
         Self::Timeout,
         Self::Offset,
+        Self::Rate,
         Self::Busy,
         Self::Shutdown,
         Self::Storage,
@@ -82,6 +93,7 @@ impl HttpCode {
             Self::Size => ("size", StatusCode::PAYLOAD_TOO_LARGE),
             Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT),
             Self::Offset => ("offset", StatusCode::CONFLICT),
+            Self::Rate => ("rate", StatusCode::TOO_MANY_REQUESTS),
             Self::Busy => ("busy", StatusCode::SERVICE_UNAVAILABLE),
             Self::Shutdown => ("shutdown", StatusCode::SERVICE_UNAVAILABLE),
             Self::Storage => ("storage", StatusCode::SERVICE_UNAVAILABLE),
@@ -99,46 +111,70 @@ impl HttpCode {
 impl Problem {
     fn new(code: &str, status: StatusCode, detail: String, culprit: Option<u32>) -> Self {
         let kind = format!("urn:dphe:error:{code}");
-        Self { kind, status: status.as_u16(), code: code.to_owned(), detail, culprit }
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+        Self {
+            kind,
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail,
+            culprit,
+            request: None,
+            retry_after,
+        }
+    }
+
+    /// The same, with a time after which to come back.
+    #[must_use]
+    pub(super) fn after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u32), ..self }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Whether the same request may be taken later.
     pub fn is_passing(&self) -> bool {
-        matches!(self.code.as_str(), "busy" | "shutdown" | "storage" | "timeout")
+        matches!(self.code.as_str(), "busy" | "rate" | "shutdown" | "storage" | "timeout")
+    }
+}
+
+/// The status of a code of the protocol.
+pub fn status_of(code: &str) -> StatusCode {
+    match code {
+        "signature" | "unknown_user" => StatusCode::FORBIDDEN,
+        "stale" | "late" => StatusCode::GONE,
+        "future" | "order" | "conflict" | "committed" | "attempts" | "ticket" => StatusCode::CONFLICT,
+        "size" => StatusCode::PAYLOAD_TOO_LARGE,
+        "storage" => StatusCode::SERVICE_UNAVAILABLE,
+        "encoding" | "version" => StatusCode::BAD_REQUEST,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }
 
 impl From<&dphe::Error> for Problem {
     fn from(error: &dphe::Error) -> Self {
         let code = error.code();
-        let status = match code {
-            "signature" | "unknown_user" => StatusCode::FORBIDDEN,
-            "stale" | "late" => StatusCode::GONE,
-            "future" | "order" | "conflict" | "committed" | "attempts" | "ticket" => StatusCode::CONFLICT,
-            "size" => StatusCode::PAYLOAD_TOO_LARGE,
-            "storage" => StatusCode::SERVICE_UNAVAILABLE,
-            "encoding" | "version" => StatusCode::BAD_REQUEST,
-            _ => StatusCode::UNPROCESSABLE_ENTITY,
-        };
-        Self::new(code, status, error.to_string(), error.culprit().map(dphe::UserId::get))
+        Self::new(code, status_of(code), error.to_string(), error.culprit().map(dphe::UserId::get))
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
+        let mut response = Response::new(Body::from(self.to_json()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         // the rest of a body that is not wanted is not waited for
         if matches!(self.code.as_str(), "size" | "timeout" | "busy" | "shutdown") {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        // whoever passes the answer on may add to it
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -1,6 +1,6 @@
 //! Connections: TLS first, then HTTP, with a bound on how many there are, how long they may dawdle, and how they end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse as _;
 use axum::{Extension, Router};
 use bytes::{Bytes, BytesMut};
@@ -17,11 +18,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
+use super::gate::{Gate, Rates, pass};
 use super::problem::{HttpCode, Problem};
 use crate::certificates::party_in;
 use crate::telemetry::Metrics;
@@ -33,6 +36,10 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of one party at once.
     pub connections_of_one: usize,
+    /// Requests of one party a second, in the long run. Whole pieces of uploads that are taken do not count.
+    pub requests_per_second: u32,
+    /// Requests of one party that may come at once.
+    pub requests_at_once: u32,
     /// How long a handshake may take.
     pub handshake: Duration,
     /// How long the head of a request may take, and a connection may be idle.
@@ -49,6 +56,8 @@ impl Default for Limits {
         Self {
             connections: 10_000,
             connections_of_one: 16,
+            requests_per_second: 50,
+            requests_at_once: 200,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
             body: Duration::from_secs(30),
@@ -158,27 +167,40 @@ pub async fn serve_tls(
 ) {
     let acceptor = TlsAcceptor::from(tls);
     let room = Arc::new(Semaphore::new(limits.connections));
-    let places = Places::new(limits.connections_of_one);
+    let (places, rates) = (Places::new(limits.connections_of_one), Rates::new(&limits));
+    let strangers = Strangers::default();
     loop {
-        let permit = tokio::select! {
-            () = shutdown.wait() => break,
-            permit = room.clone().acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, address)) = accepted else {
             // no file handles left, say: others will be given back
+            strangers.send_oldest_away();
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        let permit = match room.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                strangers.send_oldest_away();
+                let permit = tokio::select! {
+                    () = shutdown.wait() => break,
+                    permit = room.clone().acquire_owned() => permit,
+                };
+                let Ok(permit) = permit else { break };
+                permit
+            }
+        };
         let (acceptor, router, metrics) = (acceptor.clone(), router.clone(), metrics.clone());
-        let (shutdown, places) = (shutdown.clone(), places.clone());
+        let (shutdown, places, rates) = (shutdown.clone(), places.clone(), rates.clone());
+        let stranger = strangers.welcome();
         tokio::spawn(async move {
             metrics.connections.add(1);
-            connection(stream, address, acceptor, router, limits, &metrics, places, shutdown).await;
+            let tls = handshake(stream, address, acceptor, limits, &metrics, stranger).await;
+            if let Some(stream) = tls {
+                connection(stream, address, router, limits, metrics.clone(), places, rates, shutdown).await;
+            }
             metrics.connections.sub(1);
             drop(permit);
         });
@@ -189,32 +211,103 @@ pub async fn serve_tls(
     let _ = timeout(limits.linger, room.acquire_many(all)).await;
 }
 
-#[allow(clippy::too_many_arguments, reason = "what a connection needs")]
-async fn connection(
+/// Connections that have shown no certificate yet. When there is no room for one more, the oldest of them has to go: who
+/// keeps silent must not keep others out.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    count: u64,
+    /// In the order they came. One that is dropped tells its connection to go.
+    present: BTreeMap<u64, oneshot::Sender<()>>,
+}
+
+struct Stranger {
+    number: u64,
+    strangers: Strangers,
+    sent_away: oneshot::Receiver<()>,
+}
+
+impl Strangers {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn welcome(&self) -> Stranger {
+        let (stay, sent_away) = oneshot::channel();
+        let mut waiting = self.waiting();
+        let number = waiting.count;
+        waiting.count += 1;
+        waiting.present.insert(number, stay);
+        Stranger { number, strangers: self.clone(), sent_away }
+    }
+
+    fn send_oldest_away(&self) {
+        self.waiting().present.pop_first();
+    }
+}
+
+impl Stranger {
+    /// It is none any more, unless it was told to go.
+    fn is_known(&self) -> bool {
+        self.strangers.waiting().present.remove(&self.number).is_some()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.strangers.waiting().present.remove(&self.number);
+    }
+}
+
+type Line = TlsStream<Pin<Box<TimeoutStream<TcpStream>>>>;
+
+/// TLS, unless it fails, takes too long, or somebody else needs the room.
+async fn handshake(
     stream: TcpStream,
     address: SocketAddr,
     acceptor: TlsAcceptor,
-    router: Router,
     limits: Limits,
     metrics: &Metrics,
-    places: Places,
-    shutdown: Shutdown,
-) {
+    mut stranger: Stranger,
+) -> Option<Line> {
     let _ = stream.set_nodelay(true);
     let stream = unread(stream, limits);
-    let stream = match timeout(limits.handshake, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
+    let shaken = tokio::select! {
+        shaken = timeout(limits.handshake, acceptor.accept(stream)) => shaken,
+        _ = &mut stranger.sent_away => {
+            metrics.refused_handshakes.add(1);
+            tracing::debug!(%address, "sent away in its handshake: others need the room");
+            return None;
+        }
+    };
+    match shaken {
+        Ok(Ok(stream)) => stranger.is_known().then_some(stream),
         Ok(Err(error)) => {
             metrics.refused_handshakes.add(1);
             tracing::debug!(%address, %error, "handshake refused");
-            return;
+            None
         }
         Err(_) => {
             metrics.refused_handshakes.add(1);
             tracing::debug!(%address, "handshake took too long");
-            return;
+            None
         }
-    };
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a connection needs")]
+async fn connection(
+    stream: Line,
+    address: SocketAddr,
+    router: Router,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    places: Places,
+    rates: Rates,
+    shutdown: Shutdown,
+) {
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let Some(party) = certificate.and_then(party_in) else { return };
     let Some(_place) = places.take(party) else {
@@ -222,7 +315,8 @@ async fn connection(
         tracing::warn!(%address, ?party, "too many connections of one party");
         return;
     };
-    let router = router.layer(Extension(Peer(party)));
+    let gate = Gate { party, rates, metrics };
+    let router = router.layer(Extension(Peer(party))).layer(from_fn_with_state(gate, pass));
     serve_http(TokioIo::new(stream), router, limits, shutdown).await;
 }
 

@@ -59,7 +59,7 @@ impl Courier {
                     Some(Command::Refused { message: message.clone(), problem })
                 }
                 Err(error) => {
-                    let wait = backoff.wait();
+                    let wait = backoff.wait_after(&error);
                     tracing::debug!(%error, ?wait, "the key generator does not answer");
                     tokio::time::sleep(wait).await;
                     continue;

@@ -16,9 +16,11 @@ use dphe::{Party, Roster};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tracing::Instrument as _;
 
 use super::{Clock, Machine, ServiceOptions, os_rng, start_observing};
 use crate::Error;
+use crate::http::openapi;
 use crate::http::problem::{HttpCode, Problem};
 use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
 use crate::http::{max_message_bytes, media_type};
@@ -46,6 +48,8 @@ type Reply = oneshot::Sender<Result<Vec<Vec<u8>>, Problem>>;
 struct Ask {
     message: Bytes,
     reply: Reply,
+    /// Of the request, so that its name is in all lines about it.
+    span: tracing::Span,
 }
 
 #[derive(Clone)]
@@ -141,7 +145,7 @@ impl<S: LogStore> Actor<S> {
                 biased;
                 () = shutdown.wait() => return Ok(()),
                 ask = asked.recv() => match ask {
-                    Some(Ask { message, reply }) => self.answer(message, reply).await?,
+                    Some(Ask { message, reply, span }) => self.answer(message, reply).instrument(span).await?,
                     None => return Ok(()),
                 },
                 () = self.clock.wait_until(self.alarm) => self.answer_due(&mut Vec::new()).await?,
@@ -243,6 +247,7 @@ fn router(front: Front) -> Router {
     Router::new()
         .route("/v1/messages", post(message))
         .route("/v1/status", get(status))
+        .route(openapi::PATH, openapi::show(openapi::KEY_GENERATOR))
         .fallback(|| async { HttpCode::NotFound.because("there is nothing at this address") })
         .method_not_allowed_fallback(|| async { HttpCode::Method.because("not with this method") })
         .with_state(front)
@@ -285,7 +290,8 @@ async fn message(
     }
     let (reply, answer) = oneshot::channel();
     let gone = || HttpCode::Shutdown.because("the key generator is going down");
-    front.actor.send(Ask { message: body, reply }).await.map_err(|_| gone())?;
+    let ask = Ask { message: body, reply, span: tracing::Span::current() };
+    front.actor.send(ask).await.map_err(|_| gone())?;
     let answers = answer.await.map_err(|_| gone())??;
     Ok(match answers.into_iter().next_back() {
         Some(message) => {

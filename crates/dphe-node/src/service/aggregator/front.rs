@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::uploads::{Piece, Pieces};
 use super::{Arrived, Board, LONGEST_POLL};
+use crate::http::openapi;
 use crate::http::problem::{HttpCode, Problem};
 use crate::http::server::{Limits, Peer, Places, Shutdown, json, read_body};
 use crate::http::{MAX_CHUNK, MESSAGES, MODEL, UPLOAD_OFFSET, max_message_bytes, media_type, sender_of};
@@ -72,6 +73,7 @@ pub(super) fn router(front: Front) -> Router {
         .route("/v1/rounds/{round}/uploads/{user}", get(offset).put(upload))
         .route("/v1/models/{digest}", get(model))
         .route("/v1/status", get(status))
+        .route(openapi::PATH, openapi::show(openapi::AGGREGATOR))
         .fallback(|| async { HttpCode::NotFound.because("there is nothing at this address") })
         .method_not_allowed_fallback(|| async { HttpCode::Method.because("not with this method") })
         .with_state(front)
@@ -107,7 +109,10 @@ async fn next(
     let bad = |what: &str| HttpCode::Request.because(what);
     let Query(query) = query.map_err(|_| front.refuse(bad("after is a round, wait is seconds")))?;
     let after = Round::new(query.after).ok_or_else(|| front.refuse(bad("there is no round 0")))?;
-    let seen = query.seen.as_deref().and_then(digest_from_hex);
+    let seen = query.seen.as_deref().map(|seen| {
+        digest_from_hex(seen).ok_or_else(|| front.refuse(bad("seen is a hash of 64 hexadecimal digits")))
+    });
+    let seen = seen.transpose()?;
     let until = Instant::now() + Duration::from_secs(query.wait).min(LONGEST_POLL);
     loop {
         let board = front.board.borrow_and_update().clone();
@@ -133,10 +138,15 @@ async fn next(
     }
 }
 
-async fn model(State(front): State<Front>, Path(digest): Path<String>) -> Result<Response, Problem> {
+async fn model(
+    State(front): State<Front>,
+    digest: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
     let board = front.board.borrow().clone();
+    // what is no text is no digest either
+    let digest = digest.ok().and_then(|Path(digest)| digest_from_hex(&digest));
     match &board.model {
-        Some((known, model)) if digest_from_hex(&digest) == Some(*known) => {
+        Some((known, model)) if digest == Some(*known) => {
             Ok(([(header::CONTENT_TYPE, MODEL)], model.clone()).into_response())
         }
         _ => Err(front.refuse(HttpCode::NotFound.because("that is not the model of the round at hand"))),
@@ -204,8 +214,12 @@ async fn take(
         return Err(HttpCode::Size.because(format!("{offset} of {total} bytes, and {most} are allowed")));
     }
     let current = front.current_round(round).await;
+    let over = front.board.borrow().status.over;
     if round < current {
         return Err(Problem::from(&dphe::Error::Stale { round, current }));
+    }
+    if over {
+        return Err(HttpCode::TaskOver.because("all rounds are over"));
     }
     if round > current {
         return Err(Problem::from(&dphe::Error::Future { round, current }));

@@ -65,7 +65,7 @@ impl Line {
                 }
                 Ok(messages) => messages,
                 Err(error) => {
-                    let wait = backoff.wait();
+                    let wait = backoff.wait_after(&error);
                     tracing::debug!(%error, ?wait, "no news");
                     tokio::time::sleep(wait).await;
                     continue;
@@ -107,7 +107,7 @@ impl Line {
         loop {
             match self.try_upload(round, &message).await {
                 Err(error) if error.is_passing() => {
-                    let wait = backoff.wait();
+                    let wait = backoff.wait_after(&error);
                     tracing::debug!(%error, ?wait, "the upload waits");
                     tokio::time::sleep(wait).await;
                 }
