@@ -65,7 +65,7 @@ impl Party {
         name: &str,
         command: &[&str],
         kit: &Path,
-        data: &Path,
+        data: Option<&Path>,
         more: &[String],
         log: PathBuf,
     ) -> Result<Self, CliError> {
@@ -75,9 +75,10 @@ impl Party {
             .args(command)
             .arg("--kit")
             .arg(kit)
-            .arg("--data")
-            .arg(data)
+            .args(data.into_iter().flat_map(|data| [Path::new("--data"), data]))
             .args(more)
+            // as deploy/ has it: pools of memory for every thread are a waste here
+            .env("MALLOC_ARENA_MAX", "2")
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(runtime)?)
             .stderr(file)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -15,7 +16,7 @@ use tracing::Instrument as _;
 use super::MAX_CHUNK;
 use super::problem::{HttpCode, Problem};
 use super::request_id::{REQUEST_ID, RequestId};
-use super::server::Limits;
+use super::server::{Limits, Peer};
 use crate::certificates::role_name;
 use crate::telemetry::Metrics;
 
@@ -63,23 +64,27 @@ impl Rates {
     }
 }
 
-/// The gate of one connection.
+/// The gate of a service.
 #[derive(Clone)]
 pub(super) struct Gate {
-    pub(super) party: Party,
     pub(super) rates: Rates,
     pub(super) metrics: Arc<Metrics>,
 }
 
 /// Names the request, counts it, and has it answered. The answer says the name.
-pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+pub(super) async fn pass(
+    State(gate): State<Gate>,
+    Extension(Peer(party)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
     let id = RequestId::of(request.headers().get(REQUEST_ID));
-    let span = tracing::info_span!("request", id = %id, by = role_name(gate.party));
+    let span = tracing::info_span!("request", id = %id, by = role_name(party));
     let answer = async {
         let method = request.method().clone();
         let path: String = request.uri().path().chars().take(100).collect();
         let large = is_large(&request);
-        let mut response = match gate.rates.take(gate.party, Instant::now()) {
+        let mut response = match gate.rates.take(party, Instant::now()) {
             Ok(()) => next.run(request).await,
             Err(wait) => {
                 gate.metrics.refused("rate");
@@ -89,7 +94,7 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
         };
         // its bytes are bound by the line; an upload must not wait because it has many pieces
         if large && response.status().is_success() {
-            gate.rates.give_back(gate.party);
+            gate.rates.give_back(party);
         }
         name(&mut response, &id);
         tracing::debug!(%method, path, status = response.status().as_u16(), "answered");

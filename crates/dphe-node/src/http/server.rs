@@ -1,19 +1,22 @@
 //! Connections: TLS first, then HTTP, with a bound on how many there are, how long they may dawdle, and how they end.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse as _;
-use axum::{Extension, Router};
 use bytes::{Bytes, BytesMut};
 use dphe::Party;
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -167,7 +170,10 @@ pub async fn serve_tls(
 ) {
     let acceptor = TlsAcceptor::from(tls);
     let room = Arc::new(Semaphore::new(limits.connections));
-    let (places, rates) = (Places::new(limits.connections_of_one), Rates::new(&limits));
+    let places = Places::new(limits.connections_of_one);
+    // one for all connections: a copy for each costs more than all else that it keeps
+    let gate = Gate { rates: Rates::new(&limits), metrics: metrics.clone() };
+    let router = router.layer(from_fn_with_state(gate, pass));
     let strangers = Strangers::default();
     loop {
         let accepted = tokio::select! {
@@ -193,13 +199,13 @@ pub async fn serve_tls(
             }
         };
         let (acceptor, router, metrics) = (acceptor.clone(), router.clone(), metrics.clone());
-        let (shutdown, places, rates) = (shutdown.clone(), places.clone(), rates.clone());
+        let (shutdown, places) = (shutdown.clone(), places.clone());
         let stranger = strangers.welcome();
         tokio::spawn(async move {
             metrics.connections.add(1);
             let tls = handshake(stream, address, acceptor, limits, &metrics, stranger).await;
             if let Some(stream) = tls {
-                connection(stream, address, router, limits, metrics.clone(), places, rates, shutdown).await;
+                connection(stream, address, router, limits, &metrics, places, shutdown).await;
             }
             metrics.connections.sub(1);
             drop(permit);
@@ -297,15 +303,13 @@ async fn handshake(
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "what a connection needs")]
 async fn connection(
     stream: Line,
     address: SocketAddr,
     router: Router,
     limits: Limits,
-    metrics: Arc<Metrics>,
+    metrics: &Metrics,
     places: Places,
-    rates: Rates,
     shutdown: Shutdown,
 ) {
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -315,9 +319,25 @@ async fn connection(
         tracing::warn!(%address, ?party, "too many connections of one party");
         return;
     };
-    let gate = Gate { party, rates, metrics };
-    let router = router.layer(Extension(Peer(party))).layer(from_fn_with_state(gate, pass));
-    serve_http(TokioIo::new(stream), router, limits, shutdown).await;
+    let service = OfParty { service: TowerToHyperService::new(router), peer: Peer(party) };
+    serve_http(TokioIo::new(stream), service, limits, shutdown).await;
+}
+
+/// Every request of a connection is its party's.
+struct OfParty {
+    service: TowerToHyperService<Router>,
+    peer: Peer,
+}
+
+impl Service<Request<Incoming>> for OfParty {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        self.service.call(request)
+    }
 }
 
 /// A stream that ends when nobody reads what is written to it.
@@ -349,21 +369,24 @@ pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, 
         };
         let (router, shutdown) = (router.clone(), shutdown.clone());
         tokio::spawn(async move {
-            serve_http(TokioIo::new(unread(stream, limits)), router, limits, shutdown).await;
+            let service = TowerToHyperService::new(router);
+            serve_http(TokioIo::new(unread(stream, limits)), service, limits, shutdown).await;
             drop(permit);
         });
     }
 }
 
-async fn serve_http<S>(io: TokioIo<S>, router: Router, limits: Limits, mut shutdown: Shutdown)
+async fn serve_http<S, H>(io: TokioIo<S>, service: H, limits: Limits, mut shutdown: Shutdown)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    H: Service<Request<Incoming>, Response = axum::response::Response, Error = Infallible>,
+    H::Future: Send + 'static,
 {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(64 * 1024)
-        .serve_connection(io, TowerToHyperService::new(router));
+        .serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,

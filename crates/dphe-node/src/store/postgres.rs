@@ -139,6 +139,16 @@ impl PgStore {
         Self { epoch: Some(lead.epoch()), ..self.clone() }
     }
 
+    /// Removes the tables of the task, and all that is in them.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is removed then.
+    pub async fn remove(self, roster: &Roster) -> Result<(), StoreError> {
+        // the name is made of hexadecimal digits
+        let statement = format!("DROP SCHEMA IF EXISTS dphe_{} CASCADE", roster.task().id());
+        self.write(sqlx::query(&statement)).await
+    }
+
     async fn read<T>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,

@@ -141,6 +141,7 @@ impl Server {
     /// Runs statements as an administrator would.
     pub fn sql(&self, statements: &str) -> String {
         let output = Command::new(self.bin.join("psql"))
+            .env("PGOPTIONS", "-c default_transaction_read_only=off")
             .args([&self.url(), "-v", "ON_ERROR_STOP=1", "-At", "-c", statements])
             .output()
             .unwrap();

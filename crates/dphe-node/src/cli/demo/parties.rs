@@ -112,7 +112,7 @@ impl Parties {
         let (kit, data) = (self.folder.join("kits").join(name), self.folder.join("data").join(name));
         let log = self.folder.join(format!("{name}.log"));
         let more = [more, &["--threads".to_owned(), "1".to_owned()]].concat();
-        Party::spawn(name, command, &kit, &data, &more, log)
+        Party::spawn(name, command, &kit, Some(&data), &more, log)
     }
 
     /// Waits until all users have heard of the last round, then lets the services end.

@@ -40,6 +40,8 @@ pub(super) struct Front {
     pub(super) bodies: Places,
 }
 
+/// How long a body waits for its turn.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a replica may be behind the others.
 const CATCH_UP: Duration = Duration::from_secs(2);
 pub(super) const BODIES_AT_ONCE: usize = 128;
@@ -230,7 +232,9 @@ async fn take(
     }
     let busy = || HttpCode::Busy.because("too many uploads at once");
     let _own = front.bodies.take(peer).ok_or_else(busy)?;
-    let _place = front.room.try_acquire().map_err(|_| busy())?;
+    // to turn somebody away with a whole upload costs more than a moment's patience
+    let place = tokio::time::timeout(ROOM_PATIENCE, front.room.acquire()).await;
+    let _place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
     let piece = read_body(request, (total - offset).min(MAX_CHUNK as u64), front.limits.body).await?;
     if piece.is_empty() {
         return Err(HttpCode::Request.because("the piece is empty"));

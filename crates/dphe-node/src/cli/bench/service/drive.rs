@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dphe::Round;
+use dphe::{Roster, Round};
 use dphe_node::load::{Crowd, NuisanceCounts, Nuisances, Pace, Watcher, send};
+use dphe_node::store::postgres::{PgAddress, PgStore};
 use tokio::time::{sleep, timeout};
 
 use super::Service;
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What came of a run.
 pub(super) struct Run {
+    /// Of the task's tables at the end, where there is a database.
+    pub(super) database_bytes: Option<u64>,
     pub(super) users: u32,
     pub(super) kits_s: f64,
     pub(super) seal_s: f64,
@@ -88,14 +91,30 @@ impl Service {
             Ok((load, sampler.map(Sampler::finish).unwrap_or_default()))
         })?;
         let (body_bytes, ciphertexts) = crowd.body_size().unwrap_or_default();
-        Ok(Run { users, kits_s, seal_s, load, processes, ciphertexts, body_bytes })
+        drop(services);
+        let database_bytes = self.clean_up(crowd.roster(), &runtime)?;
+        Ok(Run { database_bytes, users, kits_s, seal_s, load, processes, ciphertexts, body_bytes })
+    }
+
+    /// What the task takes in the database, which is then as it was before.
+    fn clean_up(&self, roster: &Roster, runtime: &tokio::runtime::Runtime) -> Result<Option<u64>, CliError> {
+        let Some(url) = &self.database else { return Ok(None) };
+        let bytes = runtime.block_on(async {
+            let address = PgAddress::new(url, roster, Duration::from_secs(10))?;
+            let store = PgStore::open(&address, roster).await?;
+            let bytes = store.tally().disk_bytes().await?;
+            store.remove(roster).await?;
+            Ok::<_, dphe_node::Error>(bytes)
+        })?;
+        Ok(Some(bytes))
     }
 
     fn start(&self, folder: &Path, ports: &[u16]) -> Result<Vec<Party>, CliError> {
         let log = |name: &str| folder.join(format!("{name}.log"));
         let spawn = |name: &str, role: &str, more: &[String]| {
-            let kit = folder.join("kits").join(role);
-            Party::spawn(name, &["serve", role], &kit, &data(folder, name), more, log(name))
+            let (kit, data) = (folder.join("kits").join(role), data(folder, name));
+            let data = Some(data.as_path()).filter(|_| !more.iter().any(|arg| arg == "--database"));
+            Party::spawn(name, &["serve", role], &kit, data, more, log(name))
         };
         let mut services = vec![spawn("key-generator", "key-generator", &[])?];
         for (at, port) in ports[1..].iter().enumerate() {

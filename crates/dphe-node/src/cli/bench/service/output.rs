@@ -44,6 +44,8 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct RunReport {
     users: u32,
+    /// Of the task's tables at the end, where there is a database.
+    database_bytes: Option<u64>,
     /// Valid acknowledgements, and users in published sums; both of all rounds together.
     acknowledged: usize,
     counted: usize,
@@ -99,11 +101,12 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, run: Run) {
-        let Run { users, kits_s, seal_s, load, processes, ciphertexts, body_bytes } = run;
+        let Run { database_bytes, users, kits_s, seal_s, load, processes, ciphertexts, body_bytes } = run;
         (self.ciphertexts, self.upload_bytes) = (ciphertexts, body_bytes);
         let expected = users as usize * self.rounds as usize;
         self.runs.push(RunReport {
             users,
+            database_bytes,
             acknowledged: load.acknowledged,
             counted: load.counted,
             ok: load.problems.is_empty() && (load.acknowledged, load.counted) == (expected, expected),
@@ -306,6 +309,9 @@ impl RunReport {
             );
         }
         let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Unit::Bytes.write(bytes as f64));
+        if let Some(size) = self.database_bytes {
+            println!("tables of the task at the end: {}", bytes(Some(size)));
+        }
         let rows: Vec<Vec<String>> = self
             .processes
             .iter()
