@@ -14,9 +14,11 @@
 //! | `initial.safetensors` | all, if the task has one | the same with the names of classes and the standardisation |
 
 mod make;
+mod renew;
 mod request;
 
 pub use make::{KitPlan, Protection, make_kits};
+pub use renew::{install_certificate, issue_certificates, request_certificate};
 pub use request::{Request, make_request};
 
 use std::path::{Path, PathBuf};
