@@ -32,11 +32,13 @@ impl Backup {
         let made = runtime.block_on(back_up(&kit, &self.data, &self.to))?;
         println!("copy         {}: {} bytes", self.to.display(), made.bytes);
         println!("log          {} records, head {}", made.log.records, &made.log.head[..16]);
-        match kit.party() {
-            Party::KeyGenerator => println!(
+        if made.again > 0 {
+            println!("again        {} times, because the party moved on in the midst of it", made.again);
+        }
+        if kit.party() == Party::KeyGenerator {
+            println!(
                 "note         once the party goes on, this copy must not take its place: the others would refuse it"
-            ),
-            Party::Aggregator | Party::User(_) => {}
+            );
         }
         Ok(())
     }
