@@ -275,15 +275,21 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
     outcome
 }
 
-/// Whether the aggregator's log has a word for what an older copy leads to: the key generator went back, or itself did.
+/// Whether the aggregator's log says what an older copy led to: the key generator went back, or itself did.
 fn refusal(role: &str, aggregator: &Process) -> bool {
-    let expected: &[&str] = match role {
-        "key-generator" => &["rollback", "future", "order"],
-        "aggregator" => &["stale", "conflict"],
-        _ => &[],
-    };
     let codes = aggregator.codes();
-    expected.iter().any(|&code| codes.contains(code))
+    let said = |who: &str| {
+        let reasons = aggregator.events("no round can be opened");
+        reasons.iter().any(|event| event["reason"].as_str().is_some_and(|reason| reason.starts_with(who)))
+    };
+    match role {
+        // what it asks of a round that the other has not opened is out of order there
+        "key-generator" => {
+            codes.contains("rollback") || codes.contains("order") || said("the key generator has forgotten")
+        }
+        "aggregator" => said("this aggregator has forgotten"),
+        _ => false,
+    }
 }
 
 fn wait(all: &mut [Process], what: &str, mut done: impl FnMut(&mut [Process]) -> bool) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::message::{Decrypt, Message as _, kind};
+use dphe::message::{Decrypt, Message as _, RoundOpen, kind};
 use tokio::sync::{Notify, mpsc};
 
 use super::aggregator::Command;
@@ -56,6 +56,9 @@ impl Courier {
                 Ok(answer) if answer.body.is_empty() => None,
                 Ok(answer) => Some(Command::Answered(answer.body)),
                 Err(ClientError::Problem(problem)) if !problem.is_passing() => {
+                    if let Some(reason) = out_of_step(&message, &problem.code) {
+                        tracing::error!(code = problem.code, reason, "no round can be opened");
+                    }
                     Some(Command::Refused { message: message.clone(), problem })
                 }
                 Err(error) => {
@@ -79,5 +82,21 @@ impl Courier {
 
     fn first(&self) -> Option<Bytes> {
         self.queue.lock().ok().and_then(|queue| queue.front().cloned())
+    }
+}
+
+/// Why a round-open is refused for good. The two agree on the round unless one of them has forgotten some.
+fn out_of_step(message: &[u8], code: &str) -> Option<&'static str> {
+    if kind(message) != Ok(RoundOpen::KIND) {
+        return None;
+    }
+    match code {
+        "future" => {
+            Some("the key generator has forgotten rounds: it runs on an older copy of its data folder")
+        }
+        "stale" | "conflict" => {
+            Some("this aggregator has forgotten rounds: it runs on an older copy of its data folder")
+        }
+        _ => None,
     }
 }
