@@ -279,14 +279,11 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
 fn refusal(role: &str, aggregator: &Process) -> bool {
     let codes = aggregator.codes();
     let said = |who: &str| {
-        let reasons = aggregator.events("no round can be opened");
+        let reasons = aggregator.events("the key generator and this aggregator are out of step");
         reasons.iter().any(|event| event["reason"].as_str().is_some_and(|reason| reason.starts_with(who)))
     };
     match role {
-        // what it asks of a round that the other has not opened is out of order there
-        "key-generator" => {
-            codes.contains("rollback") || codes.contains("order") || said("the key generator has forgotten")
-        }
+        "key-generator" => codes.contains("rollback") || said("the key generator has forgotten"),
         "aggregator" => said("this aggregator has forgotten"),
         _ => false,
     }

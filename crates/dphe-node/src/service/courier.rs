@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::message::{Decrypt, Message as _, RoundOpen, kind};
+use dphe::message::{Decrypt, Freeze, Message as _, RoundOpen, kind};
 use tokio::sync::{Notify, mpsc};
 
 use super::aggregator::Command;
@@ -57,7 +57,11 @@ impl Courier {
                 Ok(answer) => Some(Command::Answered(answer.body)),
                 Err(ClientError::Problem(problem)) if !problem.is_passing() => {
                     if let Some(reason) = out_of_step(&message, &problem.code) {
-                        tracing::error!(code = problem.code, reason, "no round can be opened");
+                        tracing::error!(
+                            code = problem.code,
+                            reason,
+                            "the key generator and this aggregator are out of step"
+                        );
                     }
                     Some(Command::Refused { message: message.clone(), problem })
                 }
@@ -85,18 +89,16 @@ impl Courier {
     }
 }
 
-/// Why a round-open is refused for good. The two agree on the round unless one of them has forgotten some.
+/// Who has forgotten something, if a refusal tells. The two agree on what was opened and frozen, whatever crashes, unless
+/// one of them went back.
 fn out_of_step(message: &[u8], code: &str) -> Option<&'static str> {
-    if kind(message) != Ok(RoundOpen::KIND) {
-        return None;
-    }
-    match code {
-        "future" => {
-            Some("the key generator has forgotten rounds: it runs on an older copy of its data folder")
-        }
-        "stale" | "conflict" => {
-            Some("this aggregator has forgotten rounds: it runs on an older copy of its data folder")
-        }
+    const GENERATOR: &str =
+        "the key generator has forgotten what it said: it runs on an older copy of its data folder";
+    const AGGREGATOR: &str =
+        "this aggregator has forgotten rounds: it runs on an older copy of its data folder";
+    match (kind(message).ok()?, code) {
+        (_, "future") | (Freeze::KIND | Decrypt::KIND, "order") => Some(GENERATOR),
+        (_, "stale") | (RoundOpen::KIND, "conflict") => Some(AGGREGATOR),
         _ => None,
     }
 }
