@@ -216,6 +216,20 @@ impl TlsIdentity {
         Some(Validity { from: validity.not_before.to_datetime(), to: validity.not_after.to_datetime() })
     }
 
+    /// Whether its certificate was made by the authority it believes, and is valid now. The authority's own end is not
+    /// looked at, here or in handshakes: it is pinned, and lasts as long as the task.
+    ///
+    /// # Errors
+    /// If not, with the reason.
+    pub fn check(&self) -> Result<(), Error> {
+        let roots = Arc::new(self.roots.clone());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+        let verifier = verifier.map_err(|error| Error::Certificate { reason: error.to_string() })?;
+        let missing = || Error::Certificate { reason: "there is none".into() };
+        let certificate = self.chain.first().ok_or_else(missing)?;
+        verifier.verify_client_cert(certificate, &[], UnixTime::now()).map(drop).map_err(Error::Tls)
+    }
+
     /// For a service that takes these parties in, and nobody else.
     ///
     /// # Errors
@@ -353,6 +367,27 @@ mod tests {
         for wrong in ["user-0", "user-012", "user-+1", "user-", "User-1", "aggregator ", "user-4294967296"] {
             assert_eq!(party_of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn certificates_end_and_their_authority_does_not() {
+        let task = TaskId::from_bytes([1; 16]);
+        let now = OffsetDateTime::now_utc();
+        let past = Validity { from: now - Duration::days(30), to: now - Duration::days(10) };
+        let (made, key) = (Authority::new(task, past).unwrap(), new_key().unwrap());
+        // as it is years later, from the files of a kit
+        let authority = Authority::from_pem(made.certificate_pem(), &made.key_pem()).unwrap();
+        let name = "user-1.a.b.dphe.internal";
+        let identity = |authority: &Authority, validity| {
+            let certificate = authority.issue(name, &key, validity).unwrap();
+            let (pem, key) = (made.certificate_pem().as_bytes(), key.serialize_pem());
+            TlsIdentity::from_pem(pem, certificate.as_bytes(), key.as_bytes()).unwrap()
+        };
+        identity(&authority, Validity::days(5)).check().unwrap();
+        let error = identity(&authority, past).check().unwrap_err().to_string();
+        assert!(error.contains("expired"), "{error}");
+        let other = Authority::new(task, Validity::days(5)).unwrap();
+        assert!(identity(&other, Validity::days(5)).check().is_err(), "another authority's");
     }
 
     #[test]

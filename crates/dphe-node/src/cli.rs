@@ -10,6 +10,7 @@ mod input;
 mod inspect;
 mod key;
 mod learner;
+mod maintain;
 mod measure;
 mod plan;
 mod predict;
@@ -75,6 +76,11 @@ enum Command {
     Status(inspect::Status),
     /// Check again what a party stored: the log's chain of hashes, and every round's signed messages
     Verify(inspect::Verify),
+    /// Copy a party's data folder, also while the party runs
+    Backup(maintain::Backup),
+    /// New certificates for the parties of a task that goes on
+    #[command(subcommand)]
+    Certificate(maintain::Certificate),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -107,6 +113,8 @@ impl Cli {
             Command::Doctor(command) => command.run(),
             Command::Status(command) => command.run(),
             Command::Verify(command) => command.run(),
+            Command::Backup(command) => command.run(),
+            Command::Certificate(command) => command.run(),
             Command::Completions { shell } => {
                 clap_complete::generate(shell, &mut Self::command(), "dphe", &mut std::io::stdout());
                 Ok(())

@@ -173,7 +173,7 @@ impl Findings {
         };
         let now = OffsetDateTime::now_utc();
         let left = (validity.to - now).whole_days();
-        let renew = || Some("new kits with `dphe keygen`, for a new task".to_owned());
+        let renew = || Some("`dphe certificate issue`, at the key generator".to_owned());
         if now < validity.from {
             let hint = Some("set the clock of this machine".into());
             self.bad("certificate", format!("it is not valid before {}", validity.from.date()), hint);

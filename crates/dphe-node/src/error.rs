@@ -60,6 +60,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A data folder that cannot be copied.
+    #[error("{} cannot be copied: {reason}", folder.display())]
+    Backup {
+        /// The folder.
+        folder: std::path::PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// An address that cannot be listened on.
     #[error("{address} cannot be listened on: {source}")]
     Listen {
@@ -95,6 +103,7 @@ impl Error {
             Self::Paillier(dphe_paillier::Error::KeySealed) => {
                 Some("the passphrase given to `dphe keygen`, with --passphrase-file".into())
             }
+            Self::Backup { .. } => Some("`dphe verify`, once the party is down, says what still holds".into()),
             Self::Client(_) => Some("`dphe doctor` says what can be reached from here".into()),
             Self::Certificate { .. } | Self::Tls(_) => Some("`dphe doctor` looks at every file of a kit".into()),
             _ => None,

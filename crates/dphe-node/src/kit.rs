@@ -10,13 +10,16 @@
 //! | `seeds.bin` | all, secret | seeds and the encryption key, by role |
 //! | `paillier.key` | key generator, secret | the key that decrypts |
 //! | `authority.key` | key generator, secret | the key that signs certificates |
+//! | `certificate.pem.old`, `tls.key.old` | after `dphe certificate install` | what was there before |
 //! | `initial.model` | aggregator | the model that rounds start from |
 //! | `initial.safetensors` | all, if the task has one | the same with the names of classes and the standardisation |
 
 mod make;
+mod renew;
 mod request;
 
 pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
+pub use renew::{install_certificate, issue_certificates, request_certificate};
 pub use request::{Request, make_request};
 
 use std::path::{Path, PathBuf};

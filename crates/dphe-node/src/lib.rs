@@ -1,6 +1,7 @@
 //! The parties as processes: task files, start-up kits, storage, services over TLS, and the user's client. The program
 //! `dphe` is a command line in front of this; tests start services in-process.
 
+pub mod backup;
 pub mod certificates;
 pub mod digits;
 pub mod doctor;

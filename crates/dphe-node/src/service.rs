@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use dphe::party::Time;
+use dphe::party::{AggregatorParty, KeyGeneratorParty, Time, UserParty};
 use dphe_paillier::Threads;
 use tokio::net::TcpListener;
 
@@ -69,14 +69,38 @@ impl Clock {
     }
 }
 
+/// Where a party's round stands, in a word.
+trait Phased {
+    fn phase(&self) -> &'static str;
+}
+
+impl Phased for AggregatorParty {
+    fn phase(&self) -> &'static str {
+        Self::phase(self)
+    }
+}
+
+impl<R> Phased for (KeyGeneratorParty, R) {
+    fn phase(&self) -> &'static str {
+        self.0.phase()
+    }
+}
+
+impl<R> Phased for (UserParty, R) {
+    fn phase(&self) -> &'static str {
+        self.0.phase()
+    }
+}
+
 /// A state machine that computes off the asynchronous threads.
 struct Machine<P> {
     party: Option<Box<P>>,
     metrics: Arc<Metrics>,
 }
 
-impl<P: Send + 'static> Machine<P> {
+impl<P: Phased + Send + 'static> Machine<P> {
     fn new(party: P, metrics: Arc<Metrics>) -> Self {
+        metrics.stands(party.phase());
         Self { party: Some(Box::new(party)), metrics }
     }
 
@@ -93,6 +117,7 @@ impl<P: Send + 'static> Machine<P> {
         });
         let (party, result) = stepped.await.map_err(|_| GONE)?;
         self.metrics.step_milliseconds.add(i64::try_from(begin.elapsed().as_millis()).unwrap_or(i64::MAX));
+        self.metrics.stands(party.phase());
         self.party = Some(party);
         Ok(result)
     }

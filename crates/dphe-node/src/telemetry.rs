@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::level_filters::LevelFilter;
 
@@ -69,7 +69,7 @@ impl Gauge {
 }
 
 /// The figures of a party.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     /// Connections now.
     pub connections: Gauge,
@@ -89,11 +89,66 @@ pub struct Metrics {
     pub leads: Gauge,
     /// Whether the party is up.
     pub ready: Gauge,
+    /// When its certificate ends, in seconds since 1970; 0 if that is not known.
+    pub certificate_end: Gauge,
     refusals: Mutex<BTreeMap<String, (u64, SystemTime)>>,
-    rounds: Mutex<BTreeMap<&'static str, u64>>,
+    rounds: Mutex<Rounds>,
+    phase: Mutex<&'static str>,
+    started: SystemTime,
 }
 
+/// Rounds that ended, and when the last one did.
+#[derive(Debug)]
+struct Rounds {
+    endings: BTreeMap<&'static str, u64>,
+    /// When the last one ended; before that, when the party started.
+    since: Instant,
+    last: Option<(SystemTime, f64)>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            connections: Gauge::default(),
+            refused_handshakes: Gauge::default(),
+            round: Gauge::default(),
+            uploads: Gauge::default(),
+            upload_bytes: Gauge::default(),
+            log_bytes: Gauge::default(),
+            step_milliseconds: Gauge::default(),
+            ready: Gauge::default(),
+            certificate_end: Gauge::default(),
+            refusals: Mutex::default(),
+            rounds: Mutex::new(Rounds { endings: BTreeMap::new(), since: Instant::now(), last: None }),
+            phase: Mutex::new(""),
+            started: SystemTime::now(),
+        }
+    }
+}
+
+/// All phases of all parties, so that a phase that is over shows as 0 and not as a line that is gone.
+const PHASES: [&str; 11] = [
+    "idle",
+    "opened",
+    "collecting",
+    "frozen",
+    "requested",
+    "received",
+    "ticketed",
+    "committed",
+    "answered",
+    "prepared",
+    "uploaded",
+];
+
 impl Metrics {
+    /// The round at hand stands so.
+    pub fn stands(&self, phase: &'static str) {
+        if let Ok(mut now) = self.phase.lock() {
+            *now = phase;
+        }
+    }
+
     /// Something was refused with this code.
     pub fn refused(&self, code: &str) {
         // ours come from a fixed list; a stranger's are counted together, so this does not grow
@@ -120,7 +175,10 @@ impl Metrics {
     /// A round ended so.
     pub fn ended(&self, ending: &'static str) {
         if let Ok(mut rounds) = self.rounds.lock() {
-            *rounds.entry(ending).or_default() += 1;
+            *rounds.endings.entry(ending).or_default() += 1;
+            let now = Instant::now();
+            rounds.last = Some((SystemTime::now(), (now - rounds.since).as_secs_f64()));
+            rounds.since = now;
         }
     }
 
@@ -145,19 +203,65 @@ impl Metrics {
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {}", value.get());
         }
-        let mut table = |name: &str, label: &str, help: &str, rows: Vec<(String, u64)>| {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+        let mut table = |name: &str, kind: &str, label: &str, help: &str, rows: Vec<(String, u64)>| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (value, count) in rows {
                 let _ = writeln!(out, "{name}{{{label}=\"{value}\"}} {count}");
             }
         };
         let refusals = self.incidents().into_iter().map(|(code, count, _)| (code, count)).collect();
-        table("dphe_refusals_total", "code", "Requests refused.", refusals);
-        let rounds = self.rounds.lock().map(|map| map.clone()).unwrap_or_default();
-        let rounds = rounds.into_iter().map(|(ending, count)| (ending.to_owned(), count)).collect();
-        table("dphe_rounds_total", "ending", "Rounds that ended.", rounds);
+        table("dphe_refusals_total", "counter", "code", "Requests refused.", refusals);
+        let (endings, last) =
+            self.rounds.lock().map(|rounds| (rounds.endings.clone(), rounds.last)).unwrap_or_default();
+        let endings = endings.into_iter().map(|(ending, count)| (ending.to_owned(), count)).collect();
+        table("dphe_rounds_total", "counter", "ending", "Rounds that ended.", endings);
+        let phase = self.phase.lock().map_or("", |phase| *phase);
+        let phases = PHASES.iter().map(|&one| (one.to_owned(), u64::from(one == phase))).collect();
+        table("dphe_phase", "gauge", "phase", "1 for the phase of the round at hand.", phases);
+        let version = vec![(env!("CARGO_PKG_VERSION").to_owned(), 1)];
+        table("dphe_build_info", "gauge", "version", "The version of the program.", version);
+        if let Some((end, seconds)) = last {
+            let name = "dphe_last_round_end_timestamp_seconds";
+            plain(&mut out, name, "gauge", "When the last round ended.", since_epoch(end));
+            let help = "From the end of the round before, or the start, to the end of the last one.";
+            plain(&mut out, "dphe_last_round_seconds", "gauge", help, seconds);
+        }
+        if self.certificate_end.get() > 0 {
+            let name = "dphe_certificate_end_timestamp_seconds";
+            let end = self.certificate_end.get() as f64;
+            plain(&mut out, name, "gauge", "When the certificate ends.", end);
+        }
+        let start = since_epoch(self.started);
+        plain(&mut out, "process_start_time_seconds", "gauge", "When the party started.", start);
+        for (name, kind, help, value) in own_process() {
+            plain(&mut out, name, kind, help, value);
+        }
         out
     }
+}
+
+fn plain(out: &mut String, name: &str, kind: &str, help: &str, value: f64) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+}
+
+fn since_epoch(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_millis() as f64 / 1_000.0)
+}
+
+/// What Linux says of this process, by the names that Prometheus has for it; nothing elsewhere.
+fn own_process() -> Vec<(&'static str, &'static str, &'static str, f64)> {
+    let mut found = Vec::new();
+    let resident = std::fs::read_to_string("/proc/self/status").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    if let Some(kilobytes) = resident {
+        found.push(("process_resident_memory_bytes", "gauge", "Memory in use.", kilobytes * 1_024.0));
+    }
+    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+        found.push(("process_open_fds", "gauge", "Open files and connections.", files.count() as f64));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -171,13 +275,25 @@ mod tests {
         metrics.refused("late");
         metrics.refused("late");
         metrics.ended("published");
+        metrics.stands("collecting");
         let text = metrics.render();
         assert!(text.contains("\ndphe_round 7\n"), "{text}");
         assert!(text.contains("dphe_refusals_total{code=\"late\"} 2\n"), "{text}");
         assert!(text.contains("dphe_rounds_total{ending=\"published\"} 1\n"), "{text}");
+        assert!(text.contains("dphe_phase{phase=\"collecting\"} 1\n"), "{text}");
+        assert!(text.contains("dphe_phase{phase=\"idle\"} 0\n"), "{text}");
+        assert!(text.contains("\ndphe_last_round_seconds 0"), "{text}");
+        assert!(!text.contains("dphe_certificate_end"), "it is not known: {text}");
         // every line is a comment or a name and a number
         for line in text.lines().filter(|line| !line.starts_with('#')) {
-            assert!(line.split(' ').nth(1).unwrap().parse::<i64>().is_ok(), "{line}");
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
         }
+        // every name is told once what it is
+        let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), names.len());
     }
 }

@@ -162,18 +162,17 @@ impl Common {
         Ok(())
     }
 
-    async fn options(&self) -> Result<ServiceOptions, Error> {
+    async fn options(&self, kit: &Kit) -> Result<ServiceOptions, Error> {
         let observe = match self.observe {
             Some(address) => Some(listen(&address.to_string()).await?),
             None => None,
         };
         let threads = self.threads.map_or_else(Threads::all, Threads::new);
-        Ok(ServiceOptions {
-            threads,
-            observe,
-            metrics: Arc::new(Metrics::default()),
-            ..ServiceOptions::default()
-        })
+        let metrics = Arc::new(Metrics::default());
+        if let Some(validity) = kit.tls().validity() {
+            metrics.certificate_end.set(validity.to.unix_timestamp());
+        }
+        Ok(ServiceOptions { threads, observe, metrics, ..ServiceOptions::default() })
     }
 }
 
@@ -247,7 +246,7 @@ impl ServeKeyGenerator {
         runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
-            let (options, listener) = (self.common.options().await?, listen(&address).await?);
+            let (options, listener) = (self.common.options(&kit).await?, listen(&address).await?);
             Ok(key_generator::run(&kit, &passphrase, store, listener, options, stop).await?)
         })
     }
@@ -261,7 +260,7 @@ impl ServeAggregator {
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;
-            let (mut options, listener) = (self.common.options().await?, listen(&address).await?);
+            let (mut options, listener) = (self.common.options(&kit).await?, listen(&address).await?);
             if let Some(folder) = &self.tensorboard {
                 let output = |source| CliError::Output { path: folder.clone(), source };
                 options.events = Some(EventFile::create(folder).map_err(output)?);
@@ -321,7 +320,7 @@ impl Join {
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             // nobody else has the folder now
             let trainer = trainer.with_memory(self.data.join("residual.bin"));
-            let options = self.common.options().await?;
+            let options = self.common.options(&kit).await?;
             Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
         })?;
         println!("rounds       {} heard of, {} with this user's update", summary.rounds, summary.included);

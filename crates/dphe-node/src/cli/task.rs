@@ -30,6 +30,9 @@ pub(crate) struct Init {
     /// make the first weights, in initial.safetensors beside the task file
     #[arg(long, value_name = "FEATURES")]
     public: Option<PathBuf>,
+    /// Start where another task ended: with its last model, copied to initial.safetensors beside the task file
+    #[arg(long, value_name = "MODEL", conflicts_with = "public")]
+    start_from: Option<PathBuf>,
     /// What the task is called
     #[arg(long)]
     name: Option<String>,
@@ -70,7 +73,11 @@ impl Init {
         if Profile::from(self.profile) != Profile::Full {
             values.push(("message", quoted("d-block")));
         }
-        let start = self.public.as_deref().map(first_model).transpose()?;
+        let start = match (&self.public, &self.start_from) {
+            (Some(samples), _) => Some(first_model(samples)?),
+            (None, Some(model)) => Some(last_model(model)?),
+            (None, None) => None,
+        };
         if let Some((model, squared_radius)) = &start {
             values.push(("classes", model.weights.classes().to_string()));
             values.push(("features", model.weights.features().to_string()));
@@ -114,6 +121,13 @@ fn filled(template: &str, values: &[(&str, String)]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What another task ended with; and `1 + mean |x|^2`, if features are standardised.
+fn last_model(path: &Path) -> Result<(Model, f64), CliError> {
+    let model = Model::read(path)?;
+    let squared_radius = 1.0 + model.weights.features() as f64;
+    Ok((model, squared_radius))
 }
 
 /// What rounds start from, learnt from samples that everybody may see; and `1 + mean |x|^2` of them.

@@ -16,11 +16,11 @@ use crate::task_file::TaskFile;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    format: u32,
-    party: String,
-    task_id: String,
-    identity: String,
-    request: String,
+    pub(super) format: u32,
+    pub(super) party: String,
+    pub(super) task_id: String,
+    pub(super) identity: String,
+    pub(super) request: String,
 }
 
 impl Request {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::message::{Decrypt, Message as _, kind};
+use dphe::message::{Decrypt, Freeze, Message as _, RoundOpen, kind};
 use tokio::sync::{Notify, mpsc};
 
 use super::aggregator::Command;
@@ -56,6 +56,13 @@ impl Courier {
                 Ok(answer) if answer.body.is_empty() => None,
                 Ok(answer) => Some(Command::Answered(answer.body)),
                 Err(ClientError::Problem(problem)) if !problem.is_passing() => {
+                    if let Some(reason) = out_of_step(&message, &problem.code) {
+                        tracing::error!(
+                            code = problem.code,
+                            reason,
+                            "the key generator and this aggregator are out of step"
+                        );
+                    }
                     Some(Command::Refused { message: message.clone(), problem })
                 }
                 Err(error) => {
@@ -79,5 +86,19 @@ impl Courier {
 
     fn first(&self) -> Option<Bytes> {
         self.queue.lock().ok().and_then(|queue| queue.front().cloned())
+    }
+}
+
+/// Who has forgotten something, if a refusal tells. The two agree on what was opened and frozen, whatever crashes, unless
+/// one of them went back.
+fn out_of_step(message: &[u8], code: &str) -> Option<&'static str> {
+    const GENERATOR: &str =
+        "the key generator has forgotten what it said: it runs on an older copy of its data folder";
+    const AGGREGATOR: &str =
+        "this aggregator has forgotten rounds: it runs on an older copy of its data folder";
+    match (kind(message).ok()?, code) {
+        (_, "future") | (Freeze::KIND | Decrypt::KIND, "order") => Some(GENERATOR),
+        (_, "stale") | (RoundOpen::KIND, "conflict") => Some(AGGREGATOR),
+        _ => None,
     }
 }

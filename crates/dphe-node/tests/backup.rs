@@ -1,0 +1,673 @@
+//! Copies of data folders, taken at random moments of running parties and put back later. Whatever comes of it, no round is
+//! opened twice, every published model is the sum of the updates it names, and who cannot go on says why.
+//!
+//! `DPHE_BACKUP_ROUNDS` sets how often a folder is copied and put back (3 unless told: once a role), `DPHE_BACKUP_SEED`
+//! the moments.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dphe::message::{Close, Ending, Message as _, Publish, RoundTicket, Signed};
+use dphe::party::{Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time};
+use dphe::{Aggregator, Digest, KeyGenerator, Party, PublicSupport, Round, User, UserId};
+use dphe_learn::Seed;
+use dphe_node::http::server::{Shutdown, shutdown};
+use dphe_node::learning::{LinearModelMaker, LinearTrainer, ModelMaker as _, Trainer as _};
+use dphe_node::service::aggregator::{AggregatorService, Board, RoundEnding, RoundRecord};
+use dphe_node::service::{ServiceOptions, key_generator, user};
+use dphe_node::store::{Archive as _, LogStore as _, SqliteStore};
+use dphe_node::telemetry::Metrics;
+use dphe_node::verify::check_rounds;
+use dphe_paillier::Threads;
+use rand_core::Rng as _;
+use support::{Plan, SEED, Town, key, rng, samples, write_samples};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A party as a process.
+struct Process {
+    name: String,
+    args: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Process {
+    fn new(town: &Town, name: &str, args: &[&str]) -> Self {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut process =
+            Self { name: name.into(), args, log: town.path(&format!("{name}.log")), child: None };
+        process.start();
+        process
+    }
+
+    fn start(&mut self) {
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_dphe"))
+            .args(&self.args)
+            .args(["--log-format", "json", "--threads", "1"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // SIGKILL: no destructor runs, nothing is flushed
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// How it ended by itself, if it did.
+    fn ended(&mut self) -> Option<bool> {
+        self.child.as_mut()?.try_wait().unwrap().map(|status| status.success())
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn events(&self, message: &str) -> Vec<serde_json::Value> {
+        let text = self.text();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        events.filter(|event| event["message"] == message).collect()
+    }
+
+    /// Codes that were refused, here or by the key generator.
+    fn codes(&self) -> BTreeSet<String> {
+        let events = ["refused", "the key generator refuses"].map(|message| self.events(message));
+        events.iter().flatten().filter_map(|event| Some(event["code"].as_str()?.to_owned())).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn tail(all: &[Process]) -> String {
+    let last = |process: &Process| {
+        let text = process.text();
+        let lines: Vec<&str> = text.lines().rev().take(14).collect();
+        format!("== {}\n{}", process.name, lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
+    };
+    all.iter().map(last).collect::<Vec<_>>().join("\n")
+}
+
+/// A, G, then the users.
+fn start_all(town: &Town) -> Vec<Process> {
+    let mut all = Vec::new();
+    for name in ["aggregator", "key-generator"] {
+        let (kit, data) = (town.kit_folder(name), town.data(name));
+        let args = ["serve", name, "--kit", text(&kit), "--data", text(&data)];
+        all.push(Process::new(town, name, &args));
+    }
+    for (n, name) in town.users().into_iter().enumerate() {
+        let (kit, data) = (town.kit_folder(&name), town.data(&name));
+        let (file, output) = (town.path(&format!("{name}.csv")), town.path(&format!("{name}.model")));
+        write_samples(n, &file);
+        let (kit, data, file, output) = (text(&kit), text(&data), text(&file), text(&output));
+        let seed = SEED.to_string();
+        let args =
+            ["join", "--kit", kit, "--data", data, "--features", file, "--seed", &seed, "--output", output];
+        all.push(Process::new(town, &name, &args));
+    }
+    all
+}
+
+/// As `cp -r` does it: one file after the other, in any order, while they change.
+fn copy_folder(from: &Path, to: &Path, below: &mut impl FnMut(u64) -> u64) {
+    std::fs::create_dir_all(to).unwrap();
+    let Ok(entries) = std::fs::read_dir(from) else { return };
+    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    while !entries.is_empty() {
+        let entry = entries.swap_remove(below(entries.len() as u64) as usize);
+        let target = to.join(entry.file_name().unwrap());
+        if entry.is_dir() {
+            copy_folder(&entry, &target, below);
+        } else if let Err(error) = std::fs::copy(&entry, &target) {
+            // what is gone meanwhile is not copied
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
+    }
+    let modes = std::fs::metadata(from).map(|metadata| metadata.permissions());
+    modes.and_then(|modes| std::fs::set_permissions(to, modes)).unwrap();
+}
+
+/// What came of putting a copy back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// All rounds ended.
+    Complete,
+    /// Somebody refuses to go on, and says why.
+    Refused,
+    /// The party does not start from the copy, and says why.
+    NotStarted,
+}
+
+#[test]
+fn copies_that_are_put_back_lose_nothing_or_are_refused() {
+    let repetitions = setting("DPHE_BACKUP_ROUNDS", 3);
+    let seed = setting("DPHE_BACKUP_SEED", 1);
+    let mut outcomes: BTreeMap<(&str, &str, Outcome), u32> = BTreeMap::new();
+    for repetition in 0..repetitions {
+        // each role in turn, and each way of copying; the way of the program first
+        let role = ["aggregator", "key-generator", "user"][repetition as usize % 3];
+        let program = (repetition / 3) % 2 == 0;
+        let way = if program { "dphe backup" } else { "cp -r" };
+        let outcome = put_back(role, program, seed * 1_000 + repetition, 3);
+        println!("{role}, {way}: {outcome:?}");
+        assert!(outcome != Outcome::NotStarted || !program, "a copy made by the program is always whole");
+        *outcomes.entry((role, way, outcome)).or_default() += 1;
+    }
+    for ((role, way, outcome), count) in outcomes {
+        println!("{count} times: {role}, {way}: {outcome:?}");
+    }
+}
+
+/// Copies the folder of a party at a random moment, and puts it back at another.
+fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
+    let plan = Plan { users: 4, rounds: 8, sparse: false, time: ("1s", "3s") };
+    let town = Town::on_free_ports(plan);
+    let mut moments = rng(seed);
+    let mut below = |n: u64| moments.next_u64() % n;
+    let mut all = start_all(&town);
+    let victim = match role {
+        "aggregator" => 0,
+        "key-generator" => 1,
+        _ => 2 + below(plan.users.into()) as usize,
+    };
+    let name = all[victim].name.clone();
+    let (data, copy) = (town.data(&name), town.path("copy"));
+    // by what has happened, not by the clock: machines differ
+    let rounds = |all: &[Process]| all[0].events("the round is over").len() as u64;
+    let before = below(4);
+    wait(&mut all, "rounds go by", |all| data.join("dphe.sqlite").exists() && rounds(all) >= before);
+    std::thread::sleep(Duration::from_millis(below(400)));
+    if program {
+        let output = Command::new(env!("CARGO_BIN_EXE_dphe"))
+            .args([
+                "backup",
+                "--kit",
+                text(&town.kit_folder(&name)),
+                "--data",
+                text(&data),
+                "--to",
+                text(&copy),
+            ])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    } else {
+        copy_folder(&data, &copy, &mut below);
+    }
+    // often at once: then nothing may be lost at all, but what was done in that moment
+    let (more, gap) = if below(3) == 0 { (0, 0) } else { (below(3), below(400)) };
+    let before = rounds(&all);
+    wait(&mut all, "more rounds go by", |all| rounds(all) >= before + more);
+    std::thread::sleep(Duration::from_millis(gap));
+    if all[2..].iter_mut().any(|user| user.ended().is_some()) {
+        // the task is over, or nearly: there is nothing to go on with
+        assert!(tries > 0, "tasks always end too soon");
+        drop(all);
+        return put_back(role, program, seed + 500, tries - 1);
+    }
+    all[victim].kill();
+    std::fs::rename(&data, town.path("lost")).unwrap();
+    copy_folder(&copy, &data, &mut below);
+    let before = std::fs::metadata(&all[victim].log).unwrap().len() as usize;
+    all[victim].start();
+
+    let (begin, mut moved, mut length) = (Instant::now(), Instant::now(), 0);
+    let outcome = loop {
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(begin.elapsed() < Duration::from_secs(120), "neither goes on nor refuses: {}", tail(&all));
+        if all[2..].iter_mut().all(|user| user.ended() == Some(true)) {
+            break Outcome::Complete;
+        }
+        if all[victim].ended() == Some(false) {
+            break Outcome::NotStarted;
+        }
+        // what tells of progress: rounds that are over at any party
+        let over: usize = all.iter().map(|process| process.events("the round is over").len()).sum();
+        if over != length {
+            (length, moved) = (over, Instant::now());
+        }
+        // longer than rounds take that nobody comes to; without a reason it is waited on
+        if moved.elapsed() > Duration::from_secs(8) && refusal(role, &all[0]) {
+            break Outcome::Refused;
+        }
+    };
+    all.iter_mut().for_each(Process::kill);
+    match outcome {
+        Outcome::Complete | Outcome::Refused => {}
+        Outcome::NotStarted => {
+            let text = all[victim].text();
+            let said = text[before..].lines().find(|line| line.starts_with("error: ")).map(str::to_owned);
+            println!("{name} does not start: {said:?}");
+            assert!(said.is_some(), "{}", tail(&all));
+        }
+    }
+    check(&town, &all, victim, outcome);
+    println!("{name}: {outcome:?}; refused at A {:?}, here {:?}", all[0].codes(), all[victim].codes());
+    outcome
+}
+
+/// Whether the aggregator's log says what an older copy led to: the key generator went back, or itself did.
+fn refusal(role: &str, aggregator: &Process) -> bool {
+    let codes = aggregator.codes();
+    let said = |who: &str| {
+        let reasons = aggregator.events("the key generator and this aggregator are out of step");
+        reasons.iter().any(|event| event["reason"].as_str().is_some_and(|reason| reason.starts_with(who)))
+    };
+    match role {
+        "key-generator" => codes.contains("rollback") || said("the key generator has forgotten"),
+        "aggregator" => said("this aggregator has forgotten"),
+        _ => false,
+    }
+}
+
+fn wait(all: &mut [Process], what: &str, mut done: impl FnMut(&mut [Process]) -> bool) {
+    let begin = Instant::now();
+    while !done(all) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {}", tail(all));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What must hold whatever happened.
+#[tokio::main(flavor = "current_thread")]
+async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
+    for process in all {
+        assert!(!process.text().contains("panicked"), "{}", tail(std::slice::from_ref(process)));
+    }
+    // one request a round was opened, over all lives of the key generator
+    let mut opened: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for event in all[1].events("a sum is given out") {
+        let (round, request) = (event["round"].as_u64().unwrap(), event["request"].as_str().unwrap());
+        opened.entry(round).or_default().insert(request.to_owned());
+    }
+    assert!(opened.values().all(|requests| requests.len() == 1), "two sums of one round: {opened:?}");
+
+    if victim == 0 && outcome == Outcome::NotStarted {
+        return;
+    }
+    let kit = town.kit("aggregator");
+    let roster = kit.roster();
+    let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    let messages = store.messages(Round::FIRST).await.unwrap();
+    let mut published: BTreeMap<u64, BTreeMap<u32, String>> = BTreeMap::new();
+    let mut endings: BTreeMap<u64, Ending> = BTreeMap::new();
+    let mut started: BTreeMap<u64, Digest> = BTreeMap::new();
+    let mut models: BTreeMap<Digest, Vec<u8>> = BTreeMap::new();
+    let initial = kit.initial_model().unwrap();
+    models.insert(Digest::of_model(&initial), initial);
+    for (round, kind, bytes) in &messages {
+        match *kind {
+            RoundTicket::KIND => {
+                if let Ok(ticket) = Signed::<RoundTicket>::decode(bytes, roster) {
+                    started.insert(round.get(), ticket.message().model);
+                }
+            }
+            Publish::KIND => {
+                let publish: Signed<Publish> = Signed::decode(bytes, roster).unwrap();
+                let users: Vec<UserId> = publish.message().users.iter().map(|one| one.user).collect();
+                // each user once, and their updates of this round and nothing else
+                let model = &models[&started[&round.get()]];
+                assert_eq!(
+                    publish.body(),
+                    expected(town, *round, &users, model),
+                    "round {round}: a wrong sum"
+                );
+                models.insert(Digest::of_model(publish.body()), publish.body().to_vec());
+                let users = publish.message().users.iter();
+                let users = users.map(|one| (one.user.get(), one.body_hash.to_string())).collect();
+                published.insert(round.get(), users);
+            }
+            Close::KIND => {
+                let close: Signed<Close> = Signed::decode(bytes, roster).unwrap();
+                endings.insert(round.get(), close.message().ending);
+            }
+            _ => {}
+        }
+    }
+    assert!(endings.values().all(|&ending| ending != Ending::Failed), "{endings:?}");
+    // whoever was acknowledged is in the published set, or knows that it is not
+    for event in all[0].events("acknowledged") {
+        let (round, user) = (event["round"].as_u64().unwrap(), event["user"].as_u64().unwrap() as u32);
+        let Some(users) = published.get(&round) else { continue };
+        if users.get(&user).map(String::as_str) == event["body"].as_str() {
+            continue;
+        }
+        let codes = all[1 + user as usize].codes();
+        assert!(
+            victim == 0 && codes.contains("not_mine"),
+            "user {user}, round {round}: {codes:?}\n{}",
+            tail(all)
+        );
+    }
+    if outcome != Outcome::Complete {
+        return;
+    }
+    assert_eq!(endings.keys().copied().collect::<Vec<_>>(), (1..=town.plan.rounds).collect::<Vec<_>>());
+    if victim != 0 {
+        for round in check_rounds(roster, &messages) {
+            assert!(round.findings.is_empty(), "{round:?}");
+        }
+    }
+    let everybody = |users: &BTreeMap<u32, String>| users.len() == town.plan.users as usize;
+    if published.len() as u64 == town.plan.rounds && published.values().all(everybody) {
+        let (_, model) =
+            store.latest_model(Round::new(town.plan.rounds + 1).unwrap()).await.unwrap().unwrap();
+        assert_eq!(model, town.simulate(town.plan.rounds as usize), "as if nothing had happened");
+    }
+}
+
+/// The model that the updates of these users make of this one.
+fn expected(town: &Town, round: Round, users: &[UserId], model: &[u8]) -> Vec<u8> {
+    let (file, mut random) = (town.task_file(), rng(11));
+    let task = town.kit("aggregator").roster().task().clone();
+    let mut generator = KeyGenerator::with_key(task.clone(), key(), &mut random).unwrap();
+    let enrolled: Vec<_> = (1..=town.plan.users).filter_map(UserId::new).collect();
+    let keys: BTreeMap<UserId, _> =
+        enrolled.into_iter().map(|user| (user, generator.enroll(user, &mut random))).collect();
+    let mut aggregator = Aggregator::new(generator.aggregator_keys()).unwrap();
+    aggregator.advance(round);
+    let mut collecting = aggregator.begin(round);
+    for (id, keys) in keys.into_iter().filter(|(user, _)| users.contains(user)) {
+        let n = id.get() as usize - 1;
+        let seed = Seed::new(SEED).derive("user", n as u64);
+        let mut trainer = LinearTrainer::new(&file, task.clone(), samples(n), seed).unwrap();
+        let update = trainer.train(round, &PublicSupport::of(&task, round), model).unwrap();
+        let mut user = User::new(keys).unwrap();
+        user.advance(round);
+        collecting
+            .accept(user.seal(round, &update, &mut random, Threads::all()).unwrap(), Threads::all())
+            .unwrap();
+    }
+    let sum = collecting.close(Threads::all()).unwrap();
+    let sum = generator.open(sum, &mut random, Threads::all()).unwrap();
+    LinearModelMaker::new(&file, task).unwrap().next_model(round, &sum, model).unwrap()
+}
+
+/// Carries out what a key generator's step asks for, and returns what it sends.
+async fn carry_out(store: &mut SqliteStore, actions: Vec<Action>) -> Vec<Vec<u8>> {
+    let mut sent = Vec::new();
+    for action in actions {
+        match action {
+            Action::Append(bytes) => store.append(&bytes).await.unwrap(),
+            Action::Replace(bytes) => store.replace(&bytes).await.unwrap(),
+            Action::Send { message, .. } => sent.push(message),
+            _ => {}
+        }
+    }
+    sent
+}
+
+/// The folder of a key generator of this task that has given tickets for all rounds up to this one, to somebody who opened
+/// and gave up each of them.
+async fn another_past(town: &Town, folder: &Path, last: u64) -> SqliteStore {
+    let mut store = SqliteStore::open(folder).await.unwrap();
+    let (kit, aggregator) = (town.kit("key-generator"), town.kit("aggregator"));
+    let roster = (**kit.roster()).clone();
+    let (threads, now) = (Threads::all(), Time(0));
+    let keys = kit.key_generator(b"").unwrap();
+    let (mut generator, actions) =
+        KeyGeneratorParty::start(keys, kit.identity().unwrap(), roster.clone(), &[], threads, now).unwrap();
+    carry_out(&mut store, actions).await;
+    let keys = aggregator.aggregator_keys().unwrap();
+    let (mut asking, _) =
+        AggregatorParty::start(keys, aggregator.identity().unwrap(), roster, &[], threads, now).unwrap();
+    let to_generator = |actions: Vec<Action>| {
+        actions.into_iter().filter_map(|action| match action {
+            Action::Send { to: Party::KeyGenerator, message } => Some(message),
+            _ => None,
+        })
+    };
+    for round in 1..=last {
+        let model = Digest::of_model(b"another model");
+        let open = AggregatorEvent::Start { model, deadline: 1_000, nonce: [round as u8; 16] };
+        let mut messages: Vec<_> = to_generator(asking.step(open, now).unwrap()).collect();
+        while let Some(message) = messages.pop() {
+            let actions = generator.step(KeyGeneratorEvent::Message(message), now, &mut rng(round));
+            // the close of the round before, which is told again
+            let Ok(actions) = actions else { continue };
+            for answer in carry_out(&mut store, actions).await {
+                asking.step(AggregatorEvent::Message(answer), now).unwrap();
+                if round < last {
+                    messages.extend(to_generator(asking.step(AggregatorEvent::Abort, now).unwrap()));
+                }
+            }
+        }
+    }
+    assert_eq!((generator.round().get(), generator.phase()), (last, "ticketed"));
+    store
+}
+
+/// Two key generators with one kit. On one folder the second does not start; on a folder of its own it has another past,
+/// and the aggregator notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_key_generator_is_refused() {
+    let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = g.local_addr().unwrap();
+    let plan = Plan { rounds: 1_000, time: ("200ms", "2s"), ..Plan::default() };
+    let town = Town::new(plan, a.local_addr().unwrap(), address);
+    let (_switch, stop) = shutdown();
+    let serve = |store: SqliteStore, listener: TcpListener, until: Shutdown| {
+        let kit = town.kit("key-generator");
+        tokio::spawn(async move {
+            key_generator::run(&kit, b"", store, listener, ServiceOptions::default(), until).await
+        })
+    };
+    let (leave, until) = shutdown();
+    let first = serve(SqliteStore::open(&town.data("key-generator")).await.unwrap(), g, until);
+    let metrics = Arc::new(Metrics::default());
+    let (kit, data) = (town.kit("aggregator"), town.data("aggregator"));
+    let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let options = ServiceOptions { metrics: metrics.clone(), ..ServiceOptions::default() };
+    let store = SqliteStore::open(&data).await.unwrap();
+    let service = AggregatorService::start(&kit, store, &data, maker, options).await.unwrap();
+    let mut board = service.board();
+    tokio::spawn(service.run(a, stop.clone()));
+    let (users_leave, users_stop) = shutdown();
+    for (n, name) in town.users().into_iter().enumerate() {
+        let (kit, data, stop) = (town.kit(&name), town.data(&name), users_stop.clone());
+        tokio::spawn(async move {
+            let store = SqliteStore::open(&data).await.unwrap();
+            let (task, seed) = (kit.roster().task().clone(), Seed::new(SEED).derive("user", n as u64));
+            let trainer = LinearTrainer::new(kit.task_file(), task, samples(n), seed).unwrap();
+            user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+        });
+    }
+    let patience = Duration::from_secs(60);
+    let published = |record: &&RoundRecord| record.ending == RoundEnding::Published;
+    let two = |board: &Arc<Board>| board.records.iter().filter(published).count() >= 2;
+    timeout(patience, board.wait_for(two)).await.unwrap().unwrap();
+    let second = SqliteStore::open(&town.data("key-generator")).await;
+    assert!(second.is_err_and(|error| error.to_string().contains("in use by another process")));
+
+    // nobody comes any more: rounds begin and are given up
+    users_leave.stop();
+    let waits = |board: &Arc<Board>| {
+        let given_up = board.records.last().is_some_and(|record| record.ending == RoundEnding::Aborted);
+        given_up && board.status.phase == "collecting"
+    };
+    timeout(patience, board.wait_for(waits)).await.unwrap().unwrap();
+    leave.stop();
+    timeout(patience, first).await.unwrap().unwrap().unwrap();
+    assert_eq!(metrics.refusals("rollback"), 0);
+    let round = board.borrow().status.round;
+    let store = another_past(&town, &town.data("second"), round).await;
+    serve(store, TcpListener::bind(address).await.unwrap(), stop);
+    let begin = Instant::now();
+    while metrics.refusals("rollback") == 0 {
+        assert!(begin.elapsed() < patience, "nobody notices");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // and it stays so: no user is ever shown a ticket of the second
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let now = board.borrow().clone();
+    assert_eq!((now.status.phase, now.ticket.is_none()), ("opened", true), "{:?}", now.status);
+    assert_eq!(now.status.round, round + 1);
+}
+
+#[test]
+fn a_copy_is_whole_and_private_or_not_there() {
+    let town = Town::on_free_ports(Plan::default());
+    let dphe = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_dphe"))
+            .args(args)
+            .current_dir(town.folder.path())
+            .output()
+            .unwrap();
+        let said = [&output.stdout[..], &output.stderr[..]].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let backup = |party: &str, data: &str, to: &str| {
+        dphe(&["backup", "--kit", &format!("kits/{party}"), "--data", data, "--to", to])
+    };
+    let (done, said) = backup("user-1", "nowhere", "copy");
+    assert!(!done && said.contains("could not be read"), "{said}");
+    assert!(!town.path("copy").exists(), "nothing is left of it");
+
+    let data = town.data("user-1");
+    begin_log(&town, &data);
+    std::fs::write(data.join("residual.bin"), "what was left out").unwrap();
+    let (done, said) = backup("user-1", text(&data), "copy");
+    assert!(done && said.contains("log          1 records"), "{said}");
+    let copied: BTreeSet<String> = std::fs::read_dir(town.path("copy"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(copied, ["dphe.sqlite", "residual.bin"].map(str::to_owned).into());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = |name: &str| std::fs::metadata(town.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            (mode("copy"), mode("copy/dphe.sqlite"), mode("copy/residual.bin")),
+            (0o700, 0o600, 0o600)
+        );
+    }
+    assert!(dphe(&["verify", "--kit", "kits/user-1", "--data", "copy"]).0);
+    // an older copy is not overwritten, another's folder is not taken for this party's
+    let (done, said) = backup("user-1", text(&data), "copy");
+    assert!(!done && said.contains("copy could not be written"), "{said}");
+    let (done, said) = backup("user-2", text(&data), "other");
+    assert!(!done && said.contains("belongs to another party or task"), "{said}");
+    assert!(!town.path("other").exists());
+    // damage is found when the copy is made, not when it is needed
+    let mut bytes = std::fs::read(data.join("dphe.sqlite")).unwrap();
+    let at = bytes.len() - 40;
+    bytes[at] ^= 1;
+    std::fs::write(data.join("dphe.sqlite"), bytes).unwrap();
+    let (done, said) = backup("user-1", text(&data), "damaged");
+    assert!(!done && !town.path("damaged").exists(), "{said}");
+}
+
+/// A log with one record that no party would write, and whose last bytes lie at the end of the file.
+#[tokio::main(flavor = "current_thread")]
+async fn begin_log(town: &Town, data: &Path) {
+    let kit = town.kit("user-1");
+    let mut log = dphe::log::Log::new(kit.party(), kit.roster());
+    let prefix = log.prefix().to_vec();
+    let bytes = [prefix, log.append(&[9; 30_000])].concat();
+    let mut store = SqliteStore::open(data).await.unwrap();
+    store.append(&bytes).await.unwrap();
+    store.close().await.unwrap();
+}
+
+/// Copies made while somebody writes as fast as the disk allows, with checkpoints of the log and of the database in their
+/// midst: each is whole, and has all that was stored when it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_a_busy_folder_are_whole() {
+    let town = Town::on_free_ports(Plan::default());
+    let (kit, data) = (town.kit("user-1"), town.data("user-1"));
+    let stored = Arc::new(AtomicU64::new(0));
+    let (switch, mut stop) = shutdown();
+    let mut store = SqliteStore::open(&data).await.unwrap();
+    let (count, roster) = (stored.clone(), kit.roster().clone());
+    let writer = tokio::spawn(async move {
+        let mut log = dphe::log::Log::new(kit.party(), &roster);
+        let mut random = rng(3);
+        store.append(log.prefix()).await.unwrap();
+        loop {
+            // large ones fill the write-ahead file, so that SQLite folds it in by itself too
+            let length = 1 << (6 + random.next_u64() % 12);
+            if random.next_u64().is_multiple_of(40) {
+                store.replace(&log.checkpoint(&vec![7; length])).await.unwrap();
+            } else {
+                store.append(&log.append(&vec![9; length])).await.unwrap();
+            }
+            count.store(log.point().seq, Ordering::SeqCst);
+            if timeout(Duration::ZERO, stop.wait()).await.is_ok() {
+                return;
+            }
+        }
+    });
+    let (begin, mut copies, mut again, mut mixed) = (Instant::now(), 0, 0, 0);
+    while begin.elapsed() < Duration::from_secs(5) {
+        let before = stored.load(Ordering::SeqCst);
+        let to = town.path(&format!("copy-{copies}"));
+        let kit = town.kit_folder("user-1");
+        let args =
+            ["backup", "--kit", text(&kit), "--data", text(&data), "--to", text(&to)].map(str::to_owned);
+        // another process, as it is in life: locks of a file are let go when its own process closes it anywhere
+        let run = move || Command::new(env!("CARGO_BIN_EXE_dphe")).args(args).output().unwrap();
+        let output = tokio::task::spawn_blocking(run).await.unwrap();
+        let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+        let number = |name: &str| -> Option<u64> {
+            said.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        };
+        let records = number("log ").unwrap();
+        assert!(records >= before, "{records} records in the copy, {before} had been stored");
+        copies += 1;
+        again += number("again ").unwrap_or(0);
+        // for comparison: the files as they are, one after the other
+        let plain = town.path(&format!("plain-{copies}"));
+        copy_folder(&data, &plain, &mut |n| n - 1);
+        mixed += u32::from(!holds(&town, &plain).await);
+        for folder in [to, plain] {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
+    switch.stop();
+    writer.await.unwrap();
+    let records = stored.load(Ordering::SeqCst);
+    println!(
+        "{copies} copies of {records} records, begun anew {again} times; of plain copies {mixed} did not hold"
+    );
+    assert!(copies >= 3 && records > 100);
+}
+
+/// Whether a log can be read from a copy.
+async fn holds(town: &Town, folder: &Path) -> bool {
+    let kit = town.kit("user-1");
+    let Ok(mut store) = SqliteStore::open(folder).await else { return false };
+    let Ok(log) = store.load().await else { return false };
+    dphe_node::verify::check_log(kit.party(), kit.roster(), &log).is_ok()
+}
