@@ -116,6 +116,7 @@ impl Default for Metrics {
             upload_bytes: Gauge::default(),
             log_bytes: Gauge::default(),
             step_milliseconds: Gauge::default(),
+            leads: Gauge::default(),
             ready: Gauge::default(),
             certificate_end: Gauge::default(),
             refusals: Mutex::default(),

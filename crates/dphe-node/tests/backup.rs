@@ -530,7 +530,7 @@ async fn a_second_key_generator_is_refused() {
     // and it stays so: no user is ever shown a ticket of the second
     tokio::time::sleep(Duration::from_secs(3)).await;
     let now = board.borrow().clone();
-    assert_eq!((now.status.phase, now.ticket.is_none()), ("opened", true), "{:?}", now.status);
+    assert_eq!((now.status.phase.as_str(), now.ticket.is_none()), ("opened", true), "{:?}", now.status);
     assert_eq!(now.status.round, round + 1);
 }
 

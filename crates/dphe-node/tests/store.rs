@@ -192,7 +192,7 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     });
     // a process that another test starts just then has its files open too, for a moment
     let unmounted = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         Command::new("umount").arg(&path).output().is_ok_and(|o| o.status.success())
     });
     assert!(unmounted);
