@@ -85,7 +85,7 @@ impl StoreError {
                 "chmod -R go= {0}, or a new folder with --data; if others could write to it, its content may be theirs",
                 path.display()
             ),
-            Self::Database(sqlx::Error::Io(_) | sqlx::Error::Tls(_)) => {
+            Self::Database(sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut) => {
                 "see that the database runs, and can be reached from here".into()
             }
             Self::Database(_) => "see that the disk is not full or read-only; then start again".into(),

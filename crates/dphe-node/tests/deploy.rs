@@ -67,6 +67,7 @@ fn units_start_the_program_with_options_it_has() {
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/dphe ")).unwrap();
         let words = line.split_whitespace().filter(|word| *word != "$DPHE_OPTIONS").map(|word| match word {
             "${DPHE_OBSERVE}" => "127.0.0.1:0".to_owned(),
+            "$DPHE_STORE" => "--data=state".to_owned(),
             _ => word.replace("/etc/dphe", "./no-kit"),
         });
         options_exist(&words.collect::<Vec<_>>());
@@ -554,6 +555,15 @@ fn the_document_does_what_it_says() {
                 let output = run(&at, &args);
                 assert_eq!(output.status.code(), Some(3), "{}", said(&output));
                 assert!(said(&output).contains("bad   peer"), "{}", said(&output));
+            }
+            // nobody has a database here, and it says so
+            ["serve", _] | ["verify", _] if line.contains("--database") => {
+                let local = args.iter().map(|arg| arg.replace("0.0.0.0:7101", "127.0.0.1:0"));
+                let nowhere = free_address();
+                let local: Vec<String> = local.map(|arg| arg.replace("db.example.org", &nowhere)).collect();
+                let output = run(&at, &local);
+                assert_eq!(output.status.code(), Some(1), "{line}: {}", said(&output));
+                assert!(said(&output).contains("see that the database runs"), "{line}: {}", said(&output));
             }
             ["serve", _] | ["join", _] => {
                 let parties = match kit.as_deref().unwrap() {

@@ -112,6 +112,8 @@ impl PgStore {
     /// # Errors
     /// [`StoreError::Database`] if it cannot be reached, or there are no tables.
     pub async fn open_read_only(address: &PgAddress) -> Result<Self, StoreError> {
+        // what is wrong is said at once, and not by a pool that tries again
+        within(address.lease, address.connect(&[]).await?.close()).await?;
         let options = address.options.clone().options([("default_transaction_read_only", "on")]);
         let store = Self::at(&PgAddress { options, ..address.clone() });
         store.read(async |db| sqlx::query("SELECT version FROM about").fetch_one(db).await).await?;
