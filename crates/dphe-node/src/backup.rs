@@ -6,10 +6,10 @@
 //! write-ahead file still holds. So the two copies make one state as long as the write-ahead file was not begun anew
 //! between the first byte and the last; if it was, they are made again.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -27,8 +27,11 @@ const AHEAD: &str = "dphe.sqlite-wal";
 const LOCK: &str = "dphe.lock";
 /// What a user's messages have left out so far.
 const RESIDUAL: &str = "residual.bin";
-/// A checkpoint comes once a round, or after some megabytes: more tries are never needed.
-const TRIES: u32 = 100;
+/// The write-ahead file is begun anew once a round and after some megabytes. While uploads come in, that can be more
+/// often than a large database can be copied. Other phases of a round are quieter, and most rounds are shorter than this.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The first wait before another try, and the longest.
+const WAITS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 /// The head of a write-ahead file; another one after each time it is begun anew.
 const HEAD: usize = 32;
 
@@ -43,31 +46,88 @@ pub struct BackedUp {
     pub again: u32,
 }
 
-/// Copies the data folder of a party to a new folder, and checks the copy.
+/// Copies the data folder of a party to a new folder, and checks the copy. The new folder has its name only once it is
+/// whole; until then it is `.NAME.partial`, beside it.
 ///
 /// # Errors
-/// If there is no data folder or the new one cannot be written, or what was copied does not hold.
+/// If there is no data folder or the new one cannot be written, the party never stops writing, or what was copied does
+/// not hold.
 pub async fn back_up(kit: &Kit, data: &Path, to: &Path) -> Result<BackedUp, Error> {
-    make_folder(to)?;
-    let made = fill(kit, data, to).await;
+    let Some(name) = to.file_name() else {
+        return Err(written(to, io::Error::new(io::ErrorKind::InvalidInput, "it has no name")));
+    };
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // minutes before it would be noticed otherwise
+    refuse_existing(to)?;
+    let partial = {
+        let mut partial = std::ffi::OsString::from(".");
+        partial.push(name);
+        partial.push(".partial");
+        parent.join(partial)
+    };
+    let lock = make_partial(data, &partial)?;
+    let made = match fill(kit, data, &partial).await {
+        Ok(made) => take_name(&partial, to).map(|()| made),
+        Err(error) => Err(error),
+    };
     if made.is_err() {
-        // half a copy is worse than none; what cannot be removed was just made by us, and is named by the error
-        for name in [DATABASE, AHEAD, "dphe.sqlite-shm", LOCK, RESIDUAL] {
-            let _ = std::fs::remove_file(to.join(name));
-        }
-        let _ = std::fs::remove_dir(to);
+        // what cannot be removed is removed by the next one of this name
+        let _ = std::fs::remove_dir_all(&partial);
     }
-    made
+    drop(lock);
+    let made = made?;
+    File::open(parent).and_then(|folder| folder.sync_all()).map_err(|source| written(parent, source))?;
+    Ok(made)
+}
+
+/// A new folder, in the place of one that an interrupted back-up has left. Nobody else takes it for such a one as long
+/// as the file that is returned is open.
+fn make_partial(data: &Path, partial: &Path) -> Result<File, Error> {
+    let error = |source| written(partial, source);
+    match File::open(partial) {
+        Ok(left) => {
+            // where there are no locks, nothing is known, and it is taken for left over
+            if matches!(left.try_lock(), Err(TryLockError::WouldBlock)) {
+                return Err(failed(data, "another back-up of this name is under way"));
+            }
+            std::fs::remove_dir_all(partial).map_err(error)?;
+        }
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(error(source)),
+    }
+    make_folder(partial)?;
+    let lock = File::open(partial).map_err(error)?;
+    let _ = lock.try_lock();
+    Ok(lock)
+}
+
+/// Gives a whole copy its name.
+fn take_name(partial: &Path, to: &Path) -> Result<(), Error> {
+    // what comes in between is refused by the file system, unless it is an empty folder
+    refuse_existing(to)?;
+    std::fs::rename(partial, to).map_err(|source| written(to, source))
+}
+
+fn refuse_existing(to: &Path) -> Result<(), Error> {
+    match std::fs::symlink_metadata(to) {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(written(to, source)),
+        Ok(_) => Err(written(to, io::Error::new(io::ErrorKind::AlreadyExists, "it exists already"))),
+    }
 }
 
 async fn fill(kit: &Kit, data: &Path, to: &Path) -> Result<BackedUp, Error> {
-    let mut again = 0;
+    let (begin, mut again) = (Instant::now(), 0);
+    let (mut wait, longest) = WAITS;
     while !copy_once(data, to)? {
         again += 1;
-        if again == TRIES {
-            return Err(failed(data, "the party never stops writing to it"));
+        if begin.elapsed() + wait > PATIENCE {
+            let reason = "the party did not stop writing to it for 10 minutes; try between rounds, while the party \
+                          is down, or a snapshot of the file system";
+            return Err(failed(data, reason));
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(wait).await;
+        wait = (wait * 3 / 2).min(longest);
     }
     // after the database: one that is ahead of the log does no harm
     if data.join(RESIDUAL).exists() {

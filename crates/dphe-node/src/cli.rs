@@ -12,6 +12,7 @@ mod key;
 mod learner;
 mod maintain;
 mod measure;
+mod place;
 mod plan;
 mod predict;
 mod processes;

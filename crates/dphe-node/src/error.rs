@@ -103,7 +103,7 @@ impl Error {
             Self::Paillier(dphe_paillier::Error::KeySealed) => {
                 Some("the passphrase given to `dphe keygen`, with --passphrase-file".into())
             }
-            Self::Backup { .. } => Some("`dphe verify`, once the party is down, says what still holds".into()),
+            Self::Backup { .. } => Some("try again, or stop the party first; `dphe verify` says what holds of a folder".into()),
             Self::Client(_) => Some("`dphe doctor` says what can be reached from here".into()),
             Self::Certificate { .. } | Self::Tls(_) => Some("`dphe doctor` looks at every file of a kit".into()),
             _ => None,

@@ -117,7 +117,7 @@ impl KitError {
             Self::Role { found, .. } => format!("`dphe serve {found}` for this kit"),
             Self::Exists { .. } => "another folder with --output; kits are never overwritten".into(),
             Self::Request { .. } => {
-                "make it again with `dphe keygen --request`, from the same task file".into()
+                "make it again: `dphe keygen --request` from the same task file, or `dphe certificate request`".into()
             }
         })
     }

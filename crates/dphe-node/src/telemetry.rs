@@ -199,7 +199,7 @@ impl Metrics {
                 "Time in steps of the protocol.",
                 &self.step_milliseconds,
             ),
-            ("dphe_leads", "gauge", "1 if this replica leads, of several aggregators.", &self.leads),
+            ("dphe_leads", "gauge", "1 if this aggregator leads: alone, or of several.", &self.leads),
             ("dphe_ready", "gauge", "1 if the party takes requests.", &self.ready),
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {}", value.get());

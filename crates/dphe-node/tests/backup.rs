@@ -9,9 +9,8 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,112 +28,19 @@ use dphe_node::telemetry::Metrics;
 use dphe_node::verify::check_rounds;
 use dphe_paillier::Threads;
 use rand_core::Rng as _;
-use support::{Plan, SEED, Town, key, rng, samples, write_samples};
+use support::process::{Process, processes_with, setting, tail};
+use support::{Plan, SEED, Town, key, rng, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A party as a process.
-struct Process {
-    name: String,
-    args: Vec<String>,
-    log: PathBuf,
-    child: Option<Child>,
-}
-
-impl Process {
-    fn new(town: &Town, name: &str, args: &[&str]) -> Self {
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut process =
-            Self { name: name.into(), args, log: town.path(&format!("{name}.log")), child: None };
-        process.start();
-        process
-    }
-
-    fn start(&mut self) {
-        let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_dphe"))
-            .args(&self.args)
-            .args(["--log-format", "json", "--threads", "1"])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.child = Some(child);
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // SIGKILL: no destructor runs, nothing is flushed
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-
-    /// How it ended by itself, if it did.
-    fn ended(&mut self) -> Option<bool> {
-        self.child.as_mut()?.try_wait().unwrap().map(|status| status.success())
-    }
-
-    fn text(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    fn events(&self, message: &str) -> Vec<serde_json::Value> {
-        let text = self.text();
-        let events = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        events.filter(|event| event["message"] == message).collect()
-    }
-
-    /// Codes that were refused, here or by the key generator.
-    fn codes(&self) -> BTreeSet<String> {
-        let events = ["refused", "the key generator refuses"].map(|message| self.events(message));
-        events.iter().flatten().filter_map(|event| Some(event["code"].as_str()?.to_owned())).collect()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn tail(all: &[Process]) -> String {
-    let last = |process: &Process| {
-        let text = process.text();
-        let lines: Vec<&str> = text.lines().rev().take(14).collect();
-        format!("== {}\n{}", process.name, lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
-    };
-    all.iter().map(last).collect::<Vec<_>>().join("\n")
-}
-
-/// A, G, then the users.
-fn start_all(town: &Town) -> Vec<Process> {
-    let mut all = Vec::new();
-    for name in ["aggregator", "key-generator"] {
-        let (kit, data) = (town.kit_folder(name), town.data(name));
-        let args = ["serve", name, "--kit", text(&kit), "--data", text(&data)];
-        all.push(Process::new(town, name, &args));
-    }
-    for (n, name) in town.users().into_iter().enumerate() {
-        let (kit, data) = (town.kit_folder(&name), town.data(&name));
-        let (file, output) = (town.path(&format!("{name}.csv")), town.path(&format!("{name}.model")));
-        write_samples(n, &file);
-        let (kit, data, file, output) = (text(&kit), text(&data), text(&file), text(&output));
-        let seed = SEED.to_string();
-        let args =
-            ["join", "--kit", kit, "--data", data, "--features", file, "--seed", &seed, "--output", output];
-        all.push(Process::new(town, &name, &args));
-    }
-    all
+/// Codes that were refused, here or by the key generator.
+fn codes(process: &Process) -> BTreeSet<String> {
+    let events = ["refused", "the key generator refuses"].map(|message| process.events(message));
+    events.iter().flatten().filter_map(|event| Some(event["code"].as_str()?.to_owned())).collect()
 }
 
 /// As `cp -r` does it: one file after the other, in any order, while they change.
@@ -193,7 +99,7 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
     let town = Town::on_free_ports(plan);
     let mut moments = rng(seed);
     let mut below = |n: u64| moments.next_u64() % n;
-    let mut all = start_all(&town);
+    let mut all = processes_with(&town, &[]);
     let victim = match role {
         "aggregator" => 0,
         "key-generator" => 1,
@@ -237,7 +143,7 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
     all[victim].kill();
     std::fs::rename(&data, town.path("lost")).unwrap();
     copy_folder(&copy, &data, &mut below);
-    let before = std::fs::metadata(&all[victim].log).unwrap().len() as usize;
+    let before = all[victim].text().len();
     all[victim].start();
 
     let (begin, mut moved, mut length) = (Instant::now(), Instant::now(), 0);
@@ -271,13 +177,13 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
         }
     }
     check(&town, &all, victim, outcome);
-    println!("{name}: {outcome:?}; refused at A {:?}, here {:?}", all[0].codes(), all[victim].codes());
+    println!("{name}: {outcome:?}; refused at A {:?}, here {:?}", codes(&all[0]), codes(&all[victim]));
     outcome
 }
 
 /// Whether the aggregator's log says what an older copy led to: the key generator went back, or itself did.
 fn refusal(role: &str, aggregator: &Process) -> bool {
-    let codes = aggregator.codes();
+    let codes = codes(aggregator);
     let said = |who: &str| {
         let reasons = aggregator.events("the key generator and this aggregator are out of step");
         reasons.iter().any(|event| event["reason"].as_str().is_some_and(|reason| reason.starts_with(who)))
@@ -361,7 +267,7 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
         if users.get(&user).map(String::as_str) == event["body"].as_str() {
             continue;
         }
-        let codes = all[1 + user as usize].codes();
+        let codes = codes(&all[1 + user as usize]);
         assert!(
             victim == 0 && codes.contains("not_mine"),
             "user {user}, round {round}: {codes:?}\n{}",
@@ -556,8 +462,14 @@ fn a_copy_is_whole_and_private_or_not_there() {
     let data = town.data("user-1");
     begin_log(&town, &data);
     std::fs::write(data.join("residual.bin"), "what was left out").unwrap();
+    // what an interrupted one has left is not in the way, and not in the copy
+    std::fs::create_dir(town.path(".copy.partial")).unwrap();
+    for name in ["dphe.sqlite", "dphe.sqlite-wal", "other"] {
+        std::fs::write(town.path(".copy.partial").join(name), "half a file").unwrap();
+    }
     let (done, said) = backup("user-1", text(&data), "copy");
     assert!(done && said.contains("log          1 records"), "{said}");
+    assert!(!town.path(".copy.partial").exists());
     let copied: BTreeSet<String> = std::fs::read_dir(town.path("copy"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -573,19 +485,29 @@ fn a_copy_is_whole_and_private_or_not_there() {
         );
     }
     assert!(dphe(&["verify", "--kit", "kits/user-1", "--data", "copy"]).0);
-    // an older copy is not overwritten, another's folder is not taken for this party's
+    // an older copy is not overwritten
     let (done, said) = backup("user-1", text(&data), "copy");
     assert!(!done && said.contains("copy could not be written"), "{said}");
+    // one that is still being made is let alone
+    std::fs::create_dir(town.path(".busy.partial")).unwrap();
+    let lock = std::fs::File::open(town.path(".busy.partial")).unwrap();
+    lock.lock().unwrap();
+    let (done, said) = backup("user-1", text(&data), "busy");
+    assert!(!done && said.contains("another back-up of this name is under way"), "{said}");
+    assert!(town.path(".busy.partial").exists() && !town.path("busy").exists());
+    lock.unlock().unwrap();
+    assert!(backup("user-1", text(&data), "busy").0);
+    // another's folder is not taken for this party's
     let (done, said) = backup("user-2", text(&data), "other");
     assert!(!done && said.contains("belongs to another party or task"), "{said}");
-    assert!(!town.path("other").exists());
+    assert!(!town.path("other").exists() && !town.path(".other.partial").exists());
     // damage is found when the copy is made, not when it is needed
     let mut bytes = std::fs::read(data.join("dphe.sqlite")).unwrap();
     let at = bytes.len() - 40;
     bytes[at] ^= 1;
     std::fs::write(data.join("dphe.sqlite"), bytes).unwrap();
     let (done, said) = backup("user-1", text(&data), "damaged");
-    assert!(!done && !town.path("damaged").exists(), "{said}");
+    assert!(!done && !town.path("damaged").exists() && !town.path(".damaged.partial").exists(), "{said}");
 }
 
 /// A log with one record that no party would write, and whose last bytes lie at the end of the file.
@@ -629,7 +551,9 @@ async fn copies_of_a_busy_folder_are_whole() {
         }
     });
     let (begin, mut copies, mut again, mut mixed) = (Instant::now(), 0, 0, 0);
-    while begin.elapsed() < Duration::from_secs(5) {
+    // on a slow machine, three take longer
+    while copies < 3 || begin.elapsed() < Duration::from_secs(5) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "only {copies} copies in a minute");
         let before = stored.load(Ordering::SeqCst);
         let to = town.path(&format!("copy-{copies}"));
         let kit = town.kit_folder("user-1");
@@ -661,7 +585,7 @@ async fn copies_of_a_busy_folder_are_whole() {
     println!(
         "{copies} copies of {records} records, begun anew {again} times; of plain copies {mixed} did not hold"
     );
-    assert!(copies >= 3 && records > 100);
+    assert!(records > 100);
 }
 
 /// Whether a log can be read from a copy.

@@ -12,8 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use dphe::{Party, UserId};
 use dphe_features::{FeatureTable, TableLabels, write_npz};
+use dphe_node::certificates::{certificate_name, new_key, request};
+use dphe_node::http::problem::HttpCode;
+use dphe_node::kit::{Kit, hex};
 use dphe_node::model::Model;
+use dphe_node::service::aggregator::RoundEnding;
 use support::{CLASSES, FEATURES, Plan, SEED, Town, samples, write_samples};
 
 fn root() -> PathBuf {
@@ -166,6 +171,47 @@ fn figures_in(text: &str) -> BTreeSet<String> {
     ours.map(str::to_owned).collect()
 }
 
+/// The values that a label is compared with in a text of Prometheus' language.
+fn values_in(text: &str, label: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices(label) {
+        let begins = text[..at].ends_with(['{', ',', ' ']);
+        let rest = &text[at + label.len()..];
+        let rest = ["=~\"", "!~\"", "!=\"", "=\""].iter().find_map(|operator| rest.strip_prefix(operator));
+        let Some((values, _)) = rest.filter(|_| begins).and_then(|rest| rest.split_once('"')) else {
+            continue;
+        };
+        // a variable of the dashboard is no value
+        found.extend(values.split('|').filter(|value| !value.starts_with('$')).map(str::to_owned));
+    }
+    found
+}
+
+#[test]
+fn values_of_labels_are_found() {
+    let text = "a{code=\"one\",job=\"x\"} + b{job!=\"code\", code=~\"two|three\"} c{code=\"$code\"} sum by (code) (d)";
+    assert_eq!(values_in(text, "code"), ["one", "two", "three"].map(str::to_owned).into());
+    assert_eq!(values_in(text, "job"), ["x", "code"].map(str::to_owned).into());
+    assert!(values_in(text, "ode").is_empty());
+}
+
+/// All codes that something can be refused with, from the places where they are chosen.
+fn all_codes() -> BTreeSet<String> {
+    let source = include_str!("../../dphe/src/error.rs");
+    let source = source.split("pub fn code(&self)").nth(1).unwrap().split("pub fn ").next().unwrap();
+    let protocol = source.split("=> \"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let of_http = HttpCode::ALL.iter().map(|code| code.parts().0);
+    protocol.chain(of_http).map(str::to_owned).collect()
+}
+
+/// What the alarms and the dashboard look for, as one text.
+fn looked_for() -> String {
+    let mut texts = ["alerts.yml", "alerts_test.yml"].map(|name| read(&deploy(name))).to_vec();
+    let dashboard = read(&deploy("grafana-dashboard.json"));
+    expressions(&serde_json::from_str(&dashboard).unwrap(), &mut texts);
+    texts.join("\n")
+}
+
 /// All expressions in a dashboard.
 fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
     match value {
@@ -299,6 +345,65 @@ fn figure(address: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
+/// What the party of this kit would send to get a certificate of this user's, for a key of its own.
+fn forged(kit: &Kit, user: u32, signed: bool) -> String {
+    let (task, party) = (kit.roster().task().id(), Party::User(UserId::new(user).unwrap()));
+    let identity = kit.roster().identity(party).unwrap();
+    let pem = request(&certificate_name(task, party, identity), &new_key().unwrap()).unwrap();
+    let pem = pem.replace('\r', "");
+    let signature = hex(&kit.identity().unwrap().sign_certificate_request(task, pem.as_bytes()));
+    let mut text = format!(
+        "format = 1\nparty = \"user-{user}\"\ntask_id = \"{task}\"\nidentity = \"{}\"\nrequest = '''\n{pem}'''\n",
+        hex(&identity.to_bytes())
+    );
+    if signed {
+        text += &format!("signature = \"{signature}\"\n");
+    }
+    text
+}
+
+/// A machine that stops between the two writes of `dphe certificate install` leaves a kit that is refused, and is whole
+/// after the same command again.
+#[test]
+fn a_certificate_is_put_in_again_after_a_crash() {
+    let town = Town::on_free_ports(Plan::default());
+    let here = town.folder.path();
+    let run = |args: &[&str]| {
+        let output = dphe(here, args);
+        (output.status.success(), said(&output))
+    };
+    let (done, told) = run(&["certificate", "issue", "--kit", "kits/key-generator", "--party", "user-1"]);
+    assert!(done, "{told}");
+    let new =
+        ["--certificate", "certificates/user-1/certificate.pem", "--key", "certificates/user-1/tls.key"];
+    let install = || run(&[&["certificate", "install", "--kit", "kits/user-1"], &new[..]].concat());
+    let kit = town.path("kits/user-1");
+    let file = |name: &str| std::fs::read(kit.join(name)).unwrap();
+    let copy = |from: &str, to: &str| std::fs::copy(kit.join(from), kit.join(to)).unwrap();
+    let before = (file("certificate.pem"), file("tls.key"));
+
+    // the new key is there, and the certificate is not
+    std::fs::copy(town.path("certificates/user-1/tls.key"), kit.join("tls.key")).unwrap();
+    let (done, told) = install();
+    assert!(!done && told.contains("certificates: "), "without the old pair, it says what is wrong: {told}");
+    std::fs::write(kit.join("tls.key"), &before.1).unwrap();
+    copy("certificate.pem", "certificate.pem.old");
+    copy("tls.key", "tls.key.old");
+    std::fs::copy(town.path("certificates/user-1/tls.key"), kit.join("tls.key")).unwrap();
+    assert!(Kit::read(&kit).is_err());
+    let (done, told) = install();
+    assert!(done, "{told}");
+    assert_eq!(Kit::read(&kit).unwrap().party(), Party::User(UserId::new(1).unwrap()));
+    let wanted = |name: &str| std::fs::read(town.path("certificates/user-1").join(name)).unwrap();
+    assert_eq!((file("certificate.pem"), file("tls.key")), (wanted("certificate.pem"), wanted("tls.key")));
+    assert_eq!((file("certificate.pem.old"), file("tls.key.old")), before);
+
+    // a kit with another fault keeps the pair it has
+    std::fs::write(kit.join("roster.bin"), "no roster").unwrap();
+    assert!(!install().0);
+    assert_eq!((file("certificate.pem"), file("tls.key")), (wanted("certificate.pem"), wanted("tls.key")));
+}
+
 /// One party after the other gets a new certificate while the task goes on; then what the watchers look for is there.
 #[test]
 fn certificates_change_and_figures_are_shown_while_rounds_go_on() {
@@ -418,22 +523,22 @@ fn certificates_change_and_figures_are_shown_while_rounds_go_on() {
     let issue = ["certificate", "issue", "--kit", "kits/key-generator", "--output", "never"];
     let error = refused(&[&issue[..], &["--with", "forged.toml"]].concat());
     assert!(error.contains("another identity"), "{error}");
+    // all of another's request that is public, with a key of one's own: not signed, or by oneself
+    for (signed, why) in
+        [(false, "it is not signed"), (true, "its signature is not that of the party's identity")]
+    {
+        std::fs::write(town.path("forged.toml"), forged(&town.kit("user-1"), 2, signed)).unwrap();
+        let error = refused(&[&issue[..], &["--with", "forged.toml"]].concat());
+        assert!(error.contains("the request of user-2") && error.contains(why), "{error}");
+    }
     assert!(refused(&[&issue[..], &["--party", "user-9"]].concat()).contains("no party"));
     let error = refused(&["certificate", "issue", "--kit", "kits/user-1", "--output", "never"]);
     assert!(error.contains("this is the kit of user-1"), "{error}");
     assert!(!town.path("never").exists());
 
     // figures, while the last rounds go on or after them
-    let used: BTreeSet<String> = ["alerts.yml", "alerts_test.yml"]
-        .iter()
-        .flat_map(|name| figures_in(&read(&deploy(name))))
-        .chain({
-            let mut found = Vec::new();
-            let dashboard = read(&deploy("grafana-dashboard.json"));
-            expressions(&serde_json::from_str(&dashboard).unwrap(), &mut found);
-            found.iter().flat_map(|text| figures_in(text)).collect::<Vec<_>>()
-        })
-        .collect();
+    let looked_for = looked_for();
+    let used = figures_in(&looked_for);
     assert!(used.len() >= 14, "{used:?}");
     wait("the task ends", &log, || third.ended().is_some());
     let text = get(&observe[0], "/metrics").unwrap();
@@ -443,11 +548,20 @@ fn certificates_change_and_figures_are_shown_while_rounds_go_on() {
         assert!(shown.contains(name.as_str()), "{name} is not shown:\n{text}");
     }
     assert!(text.contains("dphe_phase{phase=\"idle\"} 1"), "{text}");
-    // codes and phases that are looked for exist
-    let protocol = read(&root().join("docs/protocol.md"));
-    for code in ["rollback", "future", "not_mine", "storage"] {
-        assert!(read(&deploy("alerts.yml")).contains(&format!("code=\"{code}\"")), "{code}");
-        assert!(protocol.contains(&format!("`{code}`")), "{code}");
+    // codes, phases and endings that are looked for exist
+    let endings = [RoundEnding::Published, RoundEnding::Failed, RoundEnding::Aborted];
+    let phases = text.lines().filter(|line| line.starts_with("dphe_phase{"));
+    for (label, known) in [
+        ("code", all_codes()),
+        ("phase", phases.flat_map(|line| values_in(line, "phase")).collect()),
+        ("ending", endings.map(|ending| ending.name().to_owned()).into()),
+    ] {
+        let values = values_in(&looked_for, label);
+        assert!(!values.is_empty() && values.is_subset(&known), "{label}: {values:?}, of {known:?}");
+    }
+    let codes = values_in(&read(&deploy("alerts.yml")), "code");
+    for code in ["rollback", "not_mine", "storage"] {
+        assert!(codes.contains(code), "{code} is worth an alarm, docs/operations.md says");
     }
 
     // the container's way of asking whether a party is well

@@ -6,8 +6,8 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use crate::Error;
-use crate::hash::Digest;
+use crate::hash::{Digest, hash};
+use crate::{Error, TaskId};
 
 /// The secret key of an identity. Wiped when dropped; prints nothing.
 pub struct IdentityKey(SigningKey);
@@ -33,6 +33,11 @@ impl IdentityKey {
     /// What it is made from.
     pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(self.0.to_bytes())
+    }
+
+    /// Signs a request for a certificate in this task, so that nobody else can ask in its name.
+    pub fn sign_certificate_request(&self, task: TaskId, request: &[u8]) -> [u8; 64] {
+        self.sign(&certificate_request(task, request))
     }
 
     pub(crate) fn sign(&self, digest: &Digest) -> [u8; 64] {
@@ -65,6 +70,19 @@ impl Identity {
         self.0.to_bytes()
     }
 
+    /// Checks that a request for a certificate was signed by it, for this task.
+    ///
+    /// # Errors
+    /// [`Error::Signature`] if not.
+    pub fn verify_certificate_request(
+        &self,
+        task: TaskId,
+        request: &[u8],
+        signature: &[u8; 64],
+    ) -> Result<(), Error> {
+        self.verify(&certificate_request(task, request), signature)
+    }
+
     pub(crate) fn verify(&self, digest: &Digest, signature: &[u8; 64]) -> Result<(), Error> {
         self.0
             .verify_strict(digest.as_bytes(), &Signature::from_bytes(signature))
@@ -75,5 +93,31 @@ impl Identity {
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", Digest::from_bytes(self.to_bytes()))
+    }
+}
+
+/// A label of its own: no such signature is one of a message.
+fn certificate_request(task: TaskId, request: &[u8]) -> Digest {
+    hash("dphe/v1/certificate-request", &[task.as_bytes(), request])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_a_certificate_is_signed_by_one_identity_for_one_task() {
+        let (key, other) = (IdentityKey::from_seed(&[1; 32]), IdentityKey::from_seed(&[2; 32]));
+        let (task, another) = (TaskId::from_bytes([3; 16]), TaskId::from_bytes([4; 16]));
+        let signature = key.sign_certificate_request(task, b"request");
+        let check = |key: &IdentityKey, task, request: &[u8]| {
+            key.identity().verify_certificate_request(task, request, &signature)
+        };
+        check(&key, task, b"request").unwrap();
+        assert!(matches!(check(&other, task, b"request"), Err(Error::Signature)));
+        assert!(matches!(check(&key, another, b"request"), Err(Error::Signature)));
+        assert!(matches!(check(&key, task, b"another"), Err(Error::Signature)));
+        // nor is it a signature of the bytes themselves under another label
+        assert!(key.identity().verify(&hash("dphe/v1/roster", &[b"request"]), &signature).is_err());
     }
 }

@@ -109,6 +109,9 @@ fn acknowledgements_are_the_aggregators() {
     let ack = round.intake.acknowledge(checked.body_hash);
     assert!(ack == round.transcript.of_kind(UploadAck::KIND));
     assert!(Signed::<UploadAck>::decode(&ack, &round.parties.roster).is_ok());
+    // taken up from the same round, it is the same
+    let again = round.intake.follow(&round.transcript.of_kind(RoundTicket::KIND)).unwrap();
+    assert!(again.check(&upload).is_ok() && again.acknowledge(checked.body_hash) == ack);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `dphe doctor`, `dphe status` and `dphe verify`: looking, without changing anything.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -15,6 +15,7 @@ use dphe_node::verify::{check_log, check_rounds};
 use zeroize::Zeroizing;
 
 use super::CliError;
+use super::place::{Place, PlaceArgs};
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
@@ -110,12 +111,9 @@ pub(crate) struct Verify {
     /// The start-up kit of the party
     #[arg(long, value_name = "DIR")]
     kit: PathBuf,
-    /// A copy of its data folder, or the folder itself while the party is down
-    #[arg(long, value_name = "DIR", required_unless_present = "database", conflicts_with = "database")]
-    data: Option<PathBuf>,
-    /// The database that aggregators share, at any time
-    #[arg(long, value_name = "URL", env = "DPHE_DATABASE", hide_env_values = true)]
-    database: Option<String>,
+    /// A copy of a data folder, or the folder itself while the party is down; a database at any time
+    #[command(flatten)]
+    place: PlaceArgs,
     /// The first round to look at
     #[arg(long, default_value_t = 1)]
     from: u64,
@@ -132,15 +130,17 @@ async fn read(mut store: impl LogStore + Archive, from: Round) -> Result<Kept, E
 
 impl Verify {
     pub(crate) fn run(self) -> Result<(), CliError> {
+        let place = self.place.place();
         let kit = Kit::read(&self.kit)?;
         let from = Round::new(self.from).unwrap_or(Round::FIRST);
         let (log, messages) = block_on(async {
-            if let Some(url) = &self.database {
-                let address = PgAddress::new(url, kit.roster(), Duration::from_secs(10))?;
-                return read(PgStore::open_read_only(&address).await?, from).await;
+            match &place {
+                Place::Database(url) => {
+                    let address = PgAddress::new(url, kit.roster(), Duration::from_secs(10))?;
+                    read(PgStore::open_read_only(&address).await?, from).await
+                }
+                Place::Folder(data) => read(SqliteStore::open_read_only(data).await?, from).await,
             }
-            let data = self.data.as_deref().unwrap_or(Path::new("."));
-            read(SqliteStore::open_read_only(data).await?, from).await
         })??;
         let log = check_log(kit.party(), kit.roster(), &log)?;
         let rounds = check_rounds(kit.roster(), &messages);

@@ -123,9 +123,8 @@ impl Certificate {
                 );
             }
             Self::Install { kit, certificate, key } => {
-                let kit = Kit::read(&kit)?;
-                let validity = install_certificate(&kit, &certificate, &key)?;
-                println!("certificate  of {}, valid until {}", role_name(kit.party()), validity.to.date());
+                let (party, validity) = install_certificate(&kit, &certificate, &key)?;
+                println!("certificate  of {}, valid until {}", role_name(party), validity.to.date());
                 println!("next         start the party again; the others need not know");
             }
         }

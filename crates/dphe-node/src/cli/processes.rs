@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::CliError;
+use super::place::{DATABASE, Place};
 
 /// A process; it ends with this.
 pub(crate) struct Party {
@@ -65,17 +66,20 @@ impl Party {
         name: &str,
         command: &[&str],
         kit: &Path,
-        data: Option<&Path>,
+        place: &Place,
         more: &[String],
         log: PathBuf,
     ) -> Result<Self, CliError> {
         let runtime = |source| CliError::Runtime { source };
         let file = File::create(&log).map_err(|source| CliError::Output { path: log.clone(), source })?;
-        let child = Command::new(std::env::current_exe().map_err(runtime)?)
-            .args(command)
-            .arg("--kit")
-            .arg(kit)
-            .args(data.into_iter().flat_map(|data| [Path::new("--data"), data]))
+        let mut child = Command::new(std::env::current_exe().map_err(runtime)?);
+        child.args(command).arg("--kit").arg(kit);
+        // nobody sees the environment of others
+        let child = match place {
+            Place::Folder(data) => child.arg("--data").arg(data).env_remove(DATABASE),
+            Place::Database(url) => child.env(DATABASE, url),
+        };
+        let child = child
             .args(more)
             // as deploy/ has it: pools of memory for every thread are a waste here
             .env("MALLOC_ARENA_MAX", "2")

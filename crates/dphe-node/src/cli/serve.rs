@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::key::prompt;
+use super::place::{Place, PlaceArgs};
 use super::{CliError, os_rng};
 use crate::key_file;
 
@@ -88,15 +89,10 @@ pub(crate) struct ServeKeyGenerator {
 pub(crate) struct ServeAggregator {
     #[command(flatten)]
     common: Common,
-    /// Where the party keeps its state; one process a folder
-    #[arg(long, value_name = "DIR", required_unless_present = "database", conflicts_with = "database")]
-    data: Option<PathBuf>,
-    /// Keep the state in PostgreSQL instead: any number of aggregators share it. A password is better put into the
-    /// environment, or where libpq looks for it
-    #[arg(long, value_name = "URL", env = "DPHE_DATABASE", hide_env_values = true)]
-    database: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// How long a replica may be out of touch with the database before another does its work
-    #[arg(long, value_name = "TIME", default_value = "10s", requires = "database")]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     lease: Milliseconds,
     /// Where to listen; as the task file says unless told
     #[arg(long, value_name = "ADDRESS")]
@@ -254,6 +250,7 @@ impl ServeKeyGenerator {
 
 impl ServeAggregator {
     fn run(self) -> Result<(), CliError> {
+        let place = self.place.place();
         let (kit, runtime) = self.common.start()?;
         Common::check_paper(&kit, self.listen.as_ref())?;
         make_room_for_connections();
@@ -269,15 +266,18 @@ impl ServeAggregator {
             if let Some(file) = &self.held_out {
                 maker = maker.with_held_out_data(samples(&kit, file)?);
             }
-            if let Some(url) = &self.database {
-                let lease = Duration::from_millis(self.lease.0);
-                let database = PgAddress::new(url, kit.roster(), lease).map_err(Error::from)?;
-                return Ok(run_replica(&kit, &database, maker, options, listener, stop).await?);
+            match place {
+                Place::Database(url) => {
+                    let lease = Duration::from_millis(self.lease.0);
+                    let database = PgAddress::new(&url, kit.roster(), lease).map_err(Error::from)?;
+                    Ok(run_replica(&kit, &database, maker, options, listener, stop).await?)
+                }
+                Place::Folder(data) => {
+                    let store = SqliteStore::open(&data).await.map_err(Error::from)?;
+                    let service = AggregatorService::start(&kit, store, &data, maker, options).await?;
+                    Ok(service.run(listener, stop).await?)
+                }
             }
-            let data = self.data.as_deref().ok_or(CliError::Backwards)?;
-            let store = SqliteStore::open(data).await.map_err(Error::from)?;
-            let service = AggregatorService::start(&kit, store, data, maker, options).await?;
-            Ok(service.run(listener, stop).await?)
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use dphe::Party;
@@ -83,7 +83,7 @@ pub(super) async fn pass(
     let answer = async {
         let method = request.method().clone();
         let path: String = request.uri().path().chars().take(100).collect();
-        let large = is_large(&request);
+        let large = method == Method::PUT && is_large(&request);
         let mut response = match gate.rates.take(party, Instant::now()) {
             Ok(()) => next.run(request).await,
             Err(wait) => {

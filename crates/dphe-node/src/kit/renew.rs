@@ -5,45 +5,38 @@ use std::path::{Path, PathBuf};
 use dphe::Party;
 use zeroize::Zeroizing;
 
-use super::{FORMAT, Kit, KitError, Request, hex, make::make_folder, read, read_secret};
+use super::{Kit, KitError, Request, make::make_folder, read, read_secret};
 use crate::Error;
 use crate::certificates::{
-    Authority, TlsIdentity, Validity, certificate_name, new_key, read_request, request, role_name,
+    Authority, TlsIdentity, Validity, certificate_name, new_key, read_request, role_name,
 };
 use crate::files::{replace, replace_private};
 use crate::key_file::{KeyFileError, write_public, write_secret};
 
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "tls.key";
+/// What was there before the last installation.
+const OLD_CERTIFICATE: &str = "certificate.pem.old";
+const OLD_KEY: &str = "tls.key.old";
 
-/// Makes a new TLS key of a party in a new folder, and the request that goes to the key generator: nothing secret.
+/// Makes a new TLS key of a party in a new folder, and the request that goes to the key generator: nothing secret, and
+/// signed by the party.
 ///
 /// # Errors
 /// If the folder is there already or cannot be written.
 pub fn request_certificate(kit: &Kit, folder: &Path) -> Result<(), Error> {
-    let (task, identity) = (kit.roster().task().id(), kit.roster().identity(kit.party())?);
-    let key = new_key()?;
-    let name = certificate_name(task, kit.party(), identity);
-    let request = Request {
-        format: FORMAT,
-        party: role_name(kit.party()),
-        task_id: task.to_string(),
-        identity: hex(&identity.to_bytes()),
-        request: request(&name, &key)?,
-    };
+    let (task, identity, key) = (kit.roster().task().id(), kit.identity()?, new_key()?);
+    let request = Request::new(task, kit.party(), &identity.identity(), &key)?.signed(task, &identity);
     make_folder(folder)?;
-    write_secret(&folder.join(KEY), Zeroizing::new(key.serialize_pem()).as_bytes())?;
-    let text =
-        toml::to_string(&request).map_err(|_| Error::Unexpected { what: "a request that is no TOML" })?;
-    write_public(&folder.join("request.toml"), text.as_bytes())?;
-    Ok(())
+    request.write(folder, &key)
 }
 
 /// Makes new certificates, with the authority of the key generator's kit: with new keys for these parties, without for
 /// those that sent a request. Returns a folder a party.
 ///
 /// # Errors
-/// If it is not the key generator's kit, a party is not of the task, or something is there already.
+/// If it is not the key generator's kit, a party is not of the task, a request is not signed by the party it names, or
+/// something is there already.
 pub fn issue_certificates(
     kit: &Kit,
     parties: &[Party],
@@ -75,6 +68,7 @@ pub fn issue_certificates(
         if *kit.roster().identity(party)? != identity {
             return Err(refuse("the roster has another identity for this party").into());
         }
+        request.check_signature(task, &identity)?;
         if made.iter().any(|(known, ..)| *known == party) {
             return Err(refuse("there are two certificates to be made for it").into());
         }
@@ -95,16 +89,30 @@ pub fn issue_certificates(
     Ok(folders)
 }
 
-/// Puts a new certificate and its key into a kit, if they are this party's and hold. What was there before is kept beside
-/// them, with `.old` behind its name. Returns from when to when the certificate is valid.
+/// Puts a new certificate and its key into the kit in this folder, if they are this party's and hold. What was there
+/// before is kept beside them, with `.old` behind its name. Returns whose kit it is, and from when to when the
+/// certificate is valid.
 ///
 /// # Errors
-/// If they do not belong to the kit, or cannot be written.
-pub fn install_certificate(kit: &Kit, certificate: &Path, key: &Path) -> Result<Validity, Error> {
+/// If there is no kit, they do not belong to it, or cannot be written.
+pub fn install_certificate(
+    folder: &Path,
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Party, Validity), Error> {
+    let kit = match Kit::read(folder) {
+        Ok(kit) => kit,
+        Err(error) => {
+            if !put_back(folder)? {
+                return Err(error);
+            }
+            Kit::read(folder)?
+        }
+    };
     let open = |path: &Path| crate::key_file::read(path);
     let (new, key_file) = (open(certificate)?.bytes, open(key)?);
     key_file.refuse_readable_by_others()?;
-    let tls = TlsIdentity::from_pem(&read(kit.folder(), "authority.pem")?, &new, &key_file.bytes)?;
+    let tls = TlsIdentity::from_pem(&read(folder, "authority.pem")?, &new, &key_file.bytes)?;
     let foreign = |reason: &str| KitError::Foreign { file: certificate.into(), reason: reason.into() };
     if tls.name() != kit.tls().name() {
         return Err(foreign("it names another party or task").into());
@@ -113,15 +121,44 @@ pub fn install_certificate(kit: &Kit, certificate: &Path, key: &Path) -> Result<
     tls.client()?;
     tls.check()?;
     let validity = tls.validity().ok_or_else(|| foreign("it does not say how long it is valid"))?;
-    let put = |name: &str, bytes: &[u8], secret: bool| {
-        let path = kit.folder().join(name);
-        let write = if secret { replace_private } else { replace };
-        write(&path, bytes).map_err(|source| KeyFileError::Write { path, source })
-    };
-    put("certificate.pem.old", &read(kit.folder(), CERTIFICATE)?, false)?;
-    put("tls.key.old", &read_secret(kit.folder(), KEY)?, true)?;
+    put(folder, OLD_CERTIFICATE, &read(folder, CERTIFICATE)?)?;
+    put_secret(folder, OLD_KEY, &read_secret(folder, KEY)?)?;
     // should the machine stop between the two, the kit is refused until this is done again
-    put(KEY, &key_file.bytes, true)?;
-    put(CERTIFICATE, &new, false)?;
-    Ok(validity)
+    put_secret(folder, KEY, &key_file.bytes)?;
+    put(folder, CERTIFICATE, &new)?;
+    Ok((kit.party(), validity))
+}
+
+/// Undoes what was stopped between its two writes: the old key and certificate take the place of two that are no pair.
+/// `false` if that is not what is wrong with this kit; then nothing is changed.
+fn put_back(folder: &Path) -> Result<bool, Error> {
+    let files = |certificate: &str, key: &str| {
+        Ok::<_, KeyFileError>((read(folder, certificate)?, read_secret(folder, key)?))
+    };
+    // what cannot be read is another fault, and Kit::read has said so
+    let (Ok(now), Ok(old), Ok(authority)) =
+        (files(CERTIFICATE, KEY), files(OLD_CERTIFICATE, OLD_KEY), read(folder, "authority.pem"))
+    else {
+        return Ok(false);
+    };
+    let pair = |(certificate, key): &(Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>)| {
+        TlsIdentity::from_pem(&authority, certificate, key).and_then(|tls| tls.client()).is_ok()
+    };
+    // a pair that is whole is never lost to an older one
+    if pair(&now) || !pair(&old) {
+        return Ok(false);
+    }
+    put(folder, CERTIFICATE, &old.0)?;
+    put_secret(folder, KEY, &old.1)?;
+    Ok(true)
+}
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let path = folder.join(name);
+    replace(&path, bytes).map_err(|source| KeyFileError::Write { path, source })
+}
+
+fn put_secret(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let path = folder.join(name);
+    replace_private(&path, bytes).map_err(|source| KeyFileError::Write { path, source })
 }

@@ -18,7 +18,7 @@ use dphe::message::RoundResult;
 use dphe::{Digest, Party, Roster, Round, UserId};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::uploads::{Pieces, Uploads};
 use super::watch::{Watch, WatchPage};
@@ -28,7 +28,7 @@ use crate::certificates::server_name;
 use crate::http::client::Client;
 use crate::http::max_message_bytes;
 use crate::http::problem::Problem;
-use crate::http::server::{Places, Shutdown, serve_tls};
+use crate::http::server::{PlaceOfParty, Places, Shutdown, serve_tls};
 use crate::kit::Kit;
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore, StoreError};
@@ -48,6 +48,8 @@ pub struct Board {
     pub status: Status,
     /// What is told of the last rounds.
     pub records: Arc<Vec<RoundRecord>>,
+    /// Whether nobody knows if it still stands so: the database does not answer.
+    pub stale: bool,
 }
 
 impl Board {
@@ -81,8 +83,10 @@ pub struct Status {
 /// A whole upload, and where its answer goes.
 pub(super) struct Arrived {
     user: UserId,
-    message: Vec<u8>,
+    message: Bytes,
     reply: oneshot::Sender<Result<Vec<u8>, Problem>>,
+    /// Its places, given back when it is gone: also if whoever sent it hung up long before.
+    _places: (PlaceOfParty, OwnedSemaphorePermit),
 }
 
 /// What the actor is told.
@@ -124,7 +128,8 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
         mut options: ServiceOptions,
     ) -> Result<Self, Error> {
         let maker = Arc::new(Mutex::new(maker));
-        let (actor, commands) = Actor::start(kit, store, None, maker, &mut options).await?;
+        let events = Arc::new(Mutex::new(options.events.take()));
+        let (actor, commands) = Actor::start(kit, store, None, maker, events, &options).await?;
         let uploads = Uploads::new(data)
             .map_err(|source| StoreError::Folder { folder: data.join("uploads"), source })?;
         let page = WatchPage::new(kit, options.metrics.clone())?;
@@ -150,10 +155,12 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
         let server = door.serve(listener, page, board, sender, pieces, &mut options, &shutdown);
         let courier = tokio::spawn(actor.courier.clone().run(key_generator, actor.commands.clone()));
         metrics.ready.set(1);
+        metrics.leads.set(1);
         tracing::info!("the aggregator is ready");
         let server = tokio::spawn(server);
         let result = actor.run(commands, arrivals, Some(uploads), shutdown).await;
         metrics.ready.set(0);
+        metrics.leads.set(0);
         courier.abort();
         if result.is_ok() {
             let _ = server.await;

@@ -17,7 +17,7 @@ use crate::store::postgres::Tally;
 #[derive(Clone)]
 pub(super) enum Pieces {
     Files(Uploads),
-    Rows(Tally),
+    Rows(Box<Tally>),
 }
 
 impl Pieces {

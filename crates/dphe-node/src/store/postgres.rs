@@ -5,23 +5,32 @@ mod lead;
 mod schema;
 mod tally;
 
-pub use lead::Lead;
+pub use lead::{Lead, Mark};
 pub use tally::{BoardRow, Closed, Committed, Header, Tally};
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dphe::{Digest, Roster, Round};
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Postgres, Row as _, Transaction};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection, Postgres, Row as _};
+use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use super::{Archive, LogStore, Piece, StoreError, damaged, number, round_of};
 
 /// The longest row: what is longer becomes several.
 const ROW: usize = 4 << 20;
-/// Connections of one process, beside the one that leads.
+/// Connections of one process, and more for whoever leads: users must not keep it from its work.
 const CONNECTIONS: u32 = 6;
+const LEADERS: u32 = 2;
+/// How many of them pieces of uploads may take.
+const PIECES: usize = 3;
+/// What is large takes its time: so many leases.
+const PATIENCE: u32 = 6;
 
 /// Shorter ones would be lost to a busy machine.
 const SHORTEST_LEASE: Duration = Duration::from_millis(500);
@@ -48,16 +57,29 @@ impl PgAddress {
         // what sqlx says of a URL it cannot read may hold the password
         let options: PgConnectOptions =
             url.parse().map_err(|_| address(&"it is not postgres://USER@HOST:PORT/NAME"))?;
+        let host = options.get_host();
+        let local = host == "localhost"
+            || host.starts_with('/')
+            || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if !local && !matches!(options.get_ssl_mode(), PgSslMode::VerifyFull) {
+            tracing::warn!(
+                "seeds and sums go to a database without sslmode=verify-full: others may read them"
+            );
+        }
         let schema = format!("dphe_{}", roster.task().id());
         let lease = lease.max(SHORTEST_LEASE);
-        let milliseconds = format!("{}ms", lease.as_millis());
+        let (idle, patience) =
+            (format!("{}ms", lease.as_millis()), format!("{}ms", (PATIENCE * lease).as_millis()));
         let options = options
             .application_name("dphe-aggregator")
             .options([
                 ("search_path", schema.as_str()),
-                ("idle_in_transaction_session_timeout", &milliseconds),
-                ("statement_timeout", "120s"),
-                // silent lines are noticed by both ends
+                // who waits for a lock sees what was done before it got it
+                ("default_transaction_isolation", r"read\ committed"),
+                ("idle_in_transaction_session_timeout", &idle),
+                ("statement_timeout", &patience),
+                // whoever is gone holds nothing up
+                ("client_connection_check_interval", "1s"),
                 ("tcp_keepalives_idle", "10"),
                 ("tcp_keepalives_interval", "5"),
                 ("tcp_keepalives_count", "3"),
@@ -65,6 +87,11 @@ impl PgAddress {
             ])
             .disable_statement_logging();
         Ok(Self { options, schema, lease })
+    }
+
+    /// How long one may be out of touch.
+    pub fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// A connection, or why there is none, before long.
@@ -89,9 +116,47 @@ where
 #[derive(Clone, Debug)]
 pub struct PgStore {
     pool: PgPool,
-    patience: Duration,
-    /// The one who leads writes with its number; a later one makes it worthless.
-    epoch: Option<i64>,
+    address: PgAddress,
+    pieces: Arc<Semaphore>,
+    /// The one who leads writes with its mark; a later one makes it worthless.
+    mark: Option<Mark>,
+}
+
+/// A connection that goes back to the pool when its work is done. Where it was not, it is thrown away: an answer that
+/// never came would be waited for by the next one.
+struct Held(Option<PoolConnection<Postgres>>);
+
+impl Held {
+    fn db(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        self.0.as_deref_mut().ok_or(sqlx::Error::PoolClosed)
+    }
+
+    /// Its work is done.
+    fn done(mut self) {
+        drop(self.0.take());
+    }
+
+    async fn end(mut self, how: &str) -> Result<(), sqlx::Error> {
+        self.db()?.execute(how).await?;
+        self.done();
+        Ok(())
+    }
+
+    async fn commit(self) -> Result<(), sqlx::Error> {
+        self.end("COMMIT").await
+    }
+
+    async fn rollback(self) -> Result<(), sqlx::Error> {
+        self.end("ROLLBACK").await
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
 }
 
 impl PgStore {
@@ -101,10 +166,17 @@ impl PgStore {
     /// [`StoreError::Database`] if it cannot be reached, [`StoreError::Version`] if a later version of this program made
     /// its tables, [`StoreError::OtherRoster`] if they are of another task or roster.
     pub async fn open(address: &PgAddress, roster: &Roster) -> Result<Self, StoreError> {
+        let mut address = address.clone();
         let mut connection = address.connect(&[]).await?;
-        within(6 * address.lease, schema::prepare(&mut connection, &address.schema, roster)).await??;
+        within(PATIENCE * address.lease, schema::prepare(&mut connection, &address.schema, roster)).await??;
+        let row = sqlx::query("SHOW synchronous_commit").fetch_one(&mut connection);
+        let durable: String = within(address.lease, row).await?.try_get(0)?;
+        if durable == "off" {
+            // an acknowledgement is a promise
+            address.options = address.options.options([("synchronous_commit", "on")]);
+        }
         within(address.lease, connection.close()).await?;
-        Ok(Self::at(address))
+        Ok(Self::at(&address, CONNECTIONS))
     }
 
     /// Opens the database of a task to look at it; nothing is written, whatever is asked.
@@ -115,19 +187,26 @@ impl PgStore {
         // what is wrong is said at once, and not by a pool that tries again
         within(address.lease, address.connect(&[]).await?.close()).await?;
         let options = address.options.clone().options([("default_transaction_read_only", "on")]);
-        let store = Self::at(&PgAddress { options, ..address.clone() });
+        let store = Self::at(&PgAddress { options, ..address.clone() }, 1);
         store.read(async |db| sqlx::query("SELECT version FROM about").fetch_one(db).await).await?;
         Ok(store)
     }
 
-    fn at(address: &PgAddress) -> Self {
+    fn at(address: &PgAddress, connections: u32) -> Self {
+        let lease = address.lease;
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(address.lease)
+            .max_connections(connections)
+            .acquire_timeout(lease)
             .idle_timeout(Duration::from_secs(60))
+            // the pool itself would wait for ever
+            .after_release(move |db, _| {
+                Box::pin(async move {
+                    let ping = tokio::time::timeout(lease, db.ping()).await;
+                    Ok(ping.is_ok_and(|answer| answer.is_ok()))
+                })
+            })
             .connect_lazy_with(address.options.clone());
-        // what is large takes its time
-        Self { pool, patience: 6 * address.lease, epoch: None }
+        Self { pool, address: address.clone(), pieces: Arc::new(Semaphore::new(PIECES)), mark: None }
     }
 
     /// The uploads of rounds, which all replicas share.
@@ -138,7 +217,19 @@ impl PgStore {
     /// The same store for the one who leads.
     #[must_use]
     pub fn led_by(&self, lead: &Lead) -> Self {
-        Self { epoch: Some(lead.epoch()), ..self.clone() }
+        Self { mark: Some(lead.mark()), ..Self::at(&self.address, LEADERS) }
+    }
+
+    /// Whether the one it was made for still leads.
+    ///
+    /// # Errors
+    /// [`StoreError::Deposed`] if not, or why that cannot be said.
+    pub async fn still_leads(&self) -> Result<(), StoreError> {
+        within(self.address.lease, async {
+            let held = self.begin().await?;
+            Ok::<_, StoreError>(held.rollback().await?)
+        })
+        .await
     }
 
     /// Removes the tables of the task, and all that is in them.
@@ -151,43 +242,57 @@ impl PgStore {
         self.write(sqlx::query(&statement)).await
     }
 
+    fn patience(&self) -> Duration {
+        PATIENCE * self.address.lease
+    }
+
+    async fn hold(&self) -> Result<Held, sqlx::Error> {
+        Ok(Held(Some(self.pool.acquire().await?)))
+    }
+
     async fn read<T>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
-        within(self.patience, async {
-            let mut connection = self.pool.acquire().await?;
-            work(&mut connection).await
+        within(self.patience(), async {
+            let mut held = self.hold().await?;
+            let found = work(held.db()?).await?;
+            held.done();
+            Ok::<_, sqlx::Error>(found)
         })
         .await
     }
 
     /// The beginning of a transaction. Nothing of it comes to be if another one leads by now.
-    async fn begin(&self) -> Result<Tx, StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        if let Some(epoch) = self.epoch {
-            let query = sqlx::query("SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE").bind(epoch);
-            query.fetch_optional(&mut *transaction).await?.ok_or(StoreError::Deposed)?;
+    async fn begin(&self) -> Result<Held, StoreError> {
+        let mut held = self.hold().await?;
+        held.db()?.execute("BEGIN").await?;
+        self.check_mark(held.db()?).await?;
+        Ok(held)
+    }
+
+    async fn check_mark(&self, db: &mut PgConnection) -> Result<(), StoreError> {
+        if let Some(Mark { epoch, token }) = self.mark {
+            let query = sqlx::query("SELECT 1 FROM leader WHERE epoch = $1 AND token = $2 FOR SHARE");
+            query.bind(epoch).bind(token).fetch_optional(db).await?.ok_or(StoreError::Deposed)?;
         }
-        Ok(transaction)
+        Ok(())
     }
 
     /// One statement, all or nothing.
     async fn write(&self, query: Query<'_, Postgres, PgArguments>) -> Result<(), StoreError> {
-        within(self.patience, async {
-            let mut transaction = self.begin().await?;
-            query.execute(&mut *transaction).await?;
-            Ok::<_, StoreError>(transaction.commit().await?)
+        within(self.patience(), async {
+            let mut held = self.begin().await?;
+            query.execute(held.db()?).await?;
+            Ok::<_, StoreError>(held.commit().await?)
         })
         .await
     }
 }
 
-type Tx = Transaction<'static, Postgres>;
-
-async fn append(transaction: &mut Tx, bytes: &[u8]) -> Result<(), sqlx::Error> {
+async fn append(db: &mut PgConnection, bytes: &[u8]) -> Result<(), sqlx::Error> {
     for part in bytes.chunks(ROW) {
-        sqlx::query("INSERT INTO log (bytes) VALUES ($1)").bind(part).execute(&mut **transaction).await?;
+        sqlx::query("INSERT INTO log (bytes) VALUES ($1)").bind(part).execute(&mut *db).await?;
     }
     Ok(())
 }
@@ -204,20 +309,20 @@ impl LogStore for PgStore {
     }
 
     async fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        within(self.patience, async {
-            let mut transaction = self.begin().await?;
-            append(&mut transaction, bytes).await?;
-            Ok::<_, StoreError>(transaction.commit().await?)
+        within(self.patience(), async {
+            let mut held = self.begin().await?;
+            append(held.db()?, bytes).await?;
+            Ok::<_, StoreError>(held.commit().await?)
         })
         .await
     }
 
     async fn replace(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        within(self.patience, async {
-            let mut transaction = self.begin().await?;
-            sqlx::query("DELETE FROM log").execute(&mut *transaction).await?;
-            append(&mut transaction, bytes).await?;
-            Ok::<_, StoreError>(transaction.commit().await?)
+        within(self.patience(), async {
+            let mut held = self.begin().await?;
+            sqlx::query("DELETE FROM log").execute(held.db()?).await?;
+            append(held.db()?, bytes).await?;
+            Ok::<_, StoreError>(held.commit().await?)
         })
         .await
     }

@@ -113,7 +113,7 @@ impl Service {
         if !(0.0..=1.0).contains(&self.duplicates) {
             return refuse("--duplicates is a share from 0 to 1", "--duplicates 0.1");
         }
-        if !(self.rate >= 0.0 && self.rate.is_finite()) {
+        if self.rate != 0.0 && !(0.001..=1e6).contains(&self.rate) {
             return refuse("--rate is a number of uploads a second", "--rate 100, or 0 for no bound");
         }
         key_bits(self.bits, false)?;

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::PATIENCE;
 use crate::cli::CliError;
+use crate::cli::place::Place;
 use crate::cli::processes::{Party, free_ports, stopped, stopped_by_signal};
 
 /// How often progress is looked at.
@@ -112,7 +113,7 @@ impl Parties {
         let (kit, data) = (self.folder.join("kits").join(name), self.folder.join("data").join(name));
         let log = self.folder.join(format!("{name}.log"));
         let more = [more, &["--threads".to_owned(), "1".to_owned()]].concat();
-        Party::spawn(name, command, &kit, Some(&data), &more, log)
+        Party::spawn(name, command, &kit, &Place::Folder(data), &more, log)
     }
 
     /// Waits until all users have heard of the last round, then lets the services end.

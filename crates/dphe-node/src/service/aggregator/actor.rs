@@ -66,7 +66,7 @@ pub(super) struct Actor<S, M> {
     tell_at: Option<Time>,
     recording: Recording,
     records: Arc<Vec<RoundRecord>>,
-    pub(super) events: Option<EventFile>,
+    events: Arc<Mutex<Option<EventFile>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -77,16 +77,20 @@ pub(super) struct Shared {
     collected: Vec<UserId>,
     /// When to look again.
     look_at: Option<Time>,
+    /// When this was last told to the others.
+    shown: Time,
 }
 
 impl Shared {
     pub(super) fn new(tally: Tally, intake: Arc<Intake>) -> Self {
-        Self { tally, intake, collected: Vec::new(), look_at: None }
+        Self { tally, intake, collected: Vec::new(), look_at: None, shown: Time(0) }
     }
 }
 
 /// How often the one who leads looks how many uploads there are, in milliseconds.
 const LOOK: u64 = 200;
+/// How often the others are told how many there are, in milliseconds.
+const SHOW: u64 = 1_000;
 /// Rounds that are shown, at least; all are in the store.
 pub(super) const RECORDS: usize = 500;
 /// How long uploads alone are kept from those who wait: each costs as many wake-ups as there are users.
@@ -109,7 +113,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         mut store: S,
         shared: Option<Shared>,
         maker: Arc<Mutex<M>>,
-        options: &mut ServiceOptions,
+        events: Arc<Mutex<Option<EventFile>>>,
+        options: &ServiceOptions,
     ) -> Result<(Self, mpsc::Receiver<Command>), Error> {
         let (roster, task_file, clock) = (kit.roster().clone(), kit.task_file(), Clock::new());
         let log = store.load().await?;
@@ -143,10 +148,16 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             tell_at: None,
             recording: Recording::default(),
             records,
-            events: options.events.take(),
+            events,
             metrics: options.metrics.clone(),
         };
         actor.carry_out(actions).await?;
+        // before its ticket is shown
+        if let Some(shared) = &actor.shared
+            && actor.machine.party()?.phase() == "collecting"
+        {
+            shared.tally.open_round(actor.machine.party()?.round()).await?;
+        }
         actor.refresh().await?;
         Ok((actor, commands))
     }
@@ -246,13 +257,20 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
     /// Looks how far the replicas are, and fixes the set when it is time.
     async fn look(&mut self, out_of_time: bool) -> Result<(), Error> {
         let (round, Time(now)) = (self.machine.party()?.round(), self.clock.now());
+        let soft = self.soft_deadline.is_none_or(|time| time <= Time(now));
+        let due = self.soft_deadline.is_some() && soft;
+        if soft {
+            self.soft_deadline = None;
+        }
         let Some(shared) = &mut self.shared else { return Ok(()) };
+        if !out_of_time && !due && shared.look_at.is_some_and(|time| time > Time(now)) {
+            return Ok(());
+        }
         shared.look_at = Some(Time(now.saturating_add(LOOK)));
         let (users, closed) = shared.tally.users(round).await?;
         shared.collected = users;
         let (count, roster) = (shared.collected.len(), &self.roster);
         let all = roster.users().len().min(roster.task().max_users());
-        let soft = self.soft_deadline.is_none_or(|time| time <= Time(now));
         if closed || out_of_time || count >= all || (soft && count >= roster.floor()) {
             self.gather(round).await?;
         }
@@ -285,11 +303,11 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                 let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
                 self.step("gathered", event).await?
             }
-            Err(error @ dphe::Error::Storage { .. }) => return Err(error.into()),
             Err(error) => Some(error),
         };
         if let Some(error) = refused {
-            // too few, or noise that appears twice
+            // too few, noise that appears twice, or rows that do not belong together
+            tracing::error!(round = round.get(), %error, "what was collected cannot be used");
             self.recording.problem(error.to_string());
             self.step("abort", AggregatorEvent::Abort).await?;
         }
@@ -297,10 +315,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
     }
 
     async fn upload(&mut self, arrived: Arrived) -> Result<(), Error> {
-        let Arrived { user, message, reply } = arrived;
+        let Arrived { user, message, reply, _places } = arrived;
         let (bytes, before) = (message.len(), self.machine.party()?.collected().len());
         self.waiting.insert(user, reply);
-        let result = self.step("upload", AggregatorEvent::Message(message)).await;
+        let result = self.step("upload", AggregatorEvent::Message(message.into())).await;
         let waiting = self.waiting.remove(&user);
         match (result, waiting) {
             (Ok(Some(error)), Some(reply)) => {
@@ -429,7 +447,10 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                 Ok(None)
             }
             Err(error) => {
-                self.metrics.refused(error.code());
+                // those of uploads are counted where they are answered
+                if what != "upload" {
+                    self.metrics.refused(error.code());
+                }
                 tracing::warn!(what, code = error.code(), %error, "refused");
                 Ok(Some(error))
             }
@@ -485,7 +506,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         let json = serde_json::to_string(&record).unwrap_or_default();
         self.store.put_report(round, &json).await?;
         // pictures are no reason to stop
-        if let Some(events) = &mut self.events
+        if let Ok(mut events) = self.events.lock()
+            && let Some(events) = events.as_mut()
             && let Err(error) = events.scalars(record.round, &record.scalars())
         {
             tracing::warn!(%error, file = %events.path().display(), "figures for TensorBoard could not be written");
@@ -498,6 +520,11 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         // earlier models than the one in use, which may be many rounds old, are in their publish messages
         if let Some((in_use, _)) = self.store.latest_model(round.next()).await? {
             self.store.forget_models(in_use).await?;
+        }
+        if let Some(shared) = &self.shared
+            && let Err(error) = shared.tally.forget(round.next()).await
+        {
+            tracing::warn!(%error, "what is left of old rounds could not be removed");
         }
         (self.alarm, self.soft_deadline) = (None, None);
         let Time(now) = self.clock.now();
@@ -528,6 +555,16 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             && old.records.last().map(|record| record.round) == self.records.last().map(|record| record.round)
         {
             return Ok(());
+        }
+        let now = self.clock.now();
+        if let Some(shared) = &mut self.shared {
+            let stands = |status: &Status| (status.round, status.phase.clone(), status.over);
+            let only_more = stands(&status) == stands(&old.status);
+            // how many there are is written for all to see, but not at every look
+            if only_more && now < Time(shared.shown.0.saturating_add(SHOW)) {
+                return Ok(());
+            }
+            shared.shown = now;
         }
         self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
         let mut board = Board { status, records: self.records.clone(), ..(*old).clone() };

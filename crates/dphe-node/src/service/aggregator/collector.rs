@@ -108,7 +108,7 @@ impl Collector {
     ) -> Result<(), Problem> {
         let round = intake.round();
         while !waiting.is_empty() {
-            let messages: Vec<Vec<u8>> =
+            let messages: Vec<Bytes> =
                 waiting.values().filter_map(|one| Some(one.arrived.first()?.message.clone())).collect();
             let users: Vec<UserId> = waiting.keys().copied().collect();
             let (of, threads) = (intake.clone(), self.threads);
@@ -147,13 +147,11 @@ impl Collector {
                     }
                 }
                 Ok(Ok(Committed::Closed)) => self.refuse_all(waiting, round),
-                // one of them may still have room
-                Ok(Ok(Committed::Full)) if headers.len() > 1 => {
-                    let late: Vec<UserId> = headers.iter().skip(1).map(|one| one.user).collect();
-                    late.into_iter()
-                        .for_each(|user| self.refuse(waiting, user, &dphe::Error::Late { round }));
+                Ok(Ok(Committed::Full(room))) => {
+                    for late in headers.iter().skip(room) {
+                        self.refuse(waiting, late.user, &dphe::Error::Late { round });
+                    }
                 }
-                Ok(Ok(Committed::Full)) => self.refuse_all(waiting, round),
                 Ok(Err(error)) => {
                     tracing::error!(%error, "uploads could not be added");
                     return Err(HttpCode::Storage.because("it could not be stored"));
@@ -208,7 +206,12 @@ impl Collector {
         {
             let messages = read_list(&list).unwrap_or_default();
             let ticket = messages.first().copied().unwrap_or_default();
-            *known = Some((hash, Arc::new(self.intake.begin(ticket)?)));
+            // from where the last round was: seeds move on one way
+            let round = match known.as_ref() {
+                Some((_, last)) => last.follow(ticket).or_else(|_| self.intake.begin(ticket))?,
+                None => self.intake.begin(ticket)?,
+            };
+            *known = Some((hash, Arc::new(round)));
         }
         known.as_ref().map(|(_, round)| round.clone()).ok_or_else(none)
     }
@@ -236,12 +239,15 @@ async fn next_batch(arrivals: &AsyncMutex<mpsc::Receiver<Arrived>>) -> Option<Ve
 fn check(
     intake: &IntakeRound,
     users: &[UserId],
-    messages: &[Vec<u8>],
+    messages: &[Bytes],
     threads: dphe::Threads,
 ) -> (Option<Batch>, Refusals) {
     let (mut batch, mut refusals): (Option<Batch>, Refusals) = (None, Vec::new());
     for (&from, message) in users.iter().zip(messages) {
         let added = intake.check(message).and_then(|Checked { user, body_hash, collecting }| {
+            if user != from {
+                return Err(dphe::Error::Signature);
+            }
             let header = Header { user, body_hash, noise: collecting.noise(), bytes: message.len() as u64 };
             match &mut batch {
                 None => batch = Some(Batch { headers: vec![header], sum: collecting }),

@@ -118,6 +118,9 @@ async fn next(
     let until = Instant::now() + Duration::from_secs(query.wait).min(LONGEST_POLL);
     loop {
         let board = front.board.borrow_and_update().clone();
+        if board.stale {
+            return Ok(stale());
+        }
         let ended = board.ended.as_ref().filter(|(round, _)| *round >= after && round.get() > query.heard);
         let ticket = board.ticket.as_ref().filter(|(hash, _)| seen != Some(*hash));
         let news = match (ended, ticket) {
@@ -216,6 +219,9 @@ async fn take(
         return Err(HttpCode::Size.because(format!("{offset} of {total} bytes, and {most} are allowed")));
     }
     let current = front.current_round(round).await;
+    if front.board.borrow().stale {
+        return Ok(stale());
+    }
     let over = front.board.borrow().status.over;
     if round < current {
         return Err(Problem::from(&dphe::Error::Stale { round, current }));
@@ -231,10 +237,10 @@ async fn take(
         return Err(HttpCode::MediaType.because("not an upload"));
     }
     let busy = || HttpCode::Busy.because("too many uploads at once");
-    let _own = front.bodies.take(peer).ok_or_else(busy)?;
+    let own_place = front.bodies.take(peer).ok_or_else(busy)?;
     // to turn somebody away with a whole upload costs more than a moment's patience
-    let place = tokio::time::timeout(ROOM_PATIENCE, front.room.acquire()).await;
-    let _place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
+    let place = tokio::time::timeout(ROOM_PATIENCE, front.room.clone().acquire_owned()).await;
+    let place = place.ok().and_then(Result::ok).ok_or_else(busy)?;
     let piece = read_body(request, (total - offset).min(MAX_CHUNK as u64), front.limits.body).await?;
     if piece.is_empty() {
         return Err(HttpCode::Request.because("the piece is empty"));
@@ -253,10 +259,20 @@ async fn take(
     }
     let (reply, answer) = oneshot::channel();
     let gone = || HttpCode::Shutdown.because("the aggregator is going down");
-    front.arrivals.send(Arrived { user, message, reply }).await.map_err(|_| gone())?;
+    front
+        .arrivals
+        .send(Arrived { user, message: message.into(), reply, _places: (own_place, place) })
+        .await
+        .map_err(|_| gone())?;
     let ack = answer.await.map_err(|_| gone())??;
     let media = media_type(&ack).unwrap_or_default();
     Ok(([(header::CONTENT_TYPE, media)], ack).into_response())
+}
+
+/// This replica knows nothing for certain; the connection ends, so that the next one may find another.
+fn stale() -> Response {
+    let problem = HttpCode::Storage.because("this replica is out of touch with the database");
+    ([(header::CONNECTION, "close")], problem).into_response()
 }
 
 fn disk(error: &std::io::Error) -> Problem {

@@ -2,7 +2,7 @@
 //! leads: it runs the party, and shows the others what to serve. Whoever loses touch with the database leads no more.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dphe::message::{Message as _, RoundTicket, Signed, kind};
 use dphe::party::Intake;
@@ -24,6 +24,7 @@ use crate::learning::ModelMaker;
 use crate::store::StoreError;
 use crate::store::postgres::{BoardRow, Lead, PgAddress, PgStore, Tally};
 use crate::telemetry::Metrics;
+use crate::tensorboard::EventFile;
 
 /// How often a replica looks what there is to serve.
 const LOOK: Duration = Duration::from_millis(200);
@@ -61,38 +62,45 @@ pub async fn run_replica<M: ModelMaker>(
         round: Arc::default(),
     };
     collector.start(arrived);
-    let reader = tokio::spawn(read_board(store.clone(), roster.clone(), shown, metrics.clone()));
+    let reader = read_board(store.clone(), roster.clone(), shown, metrics.clone(), address.lease());
+    let reader = tokio::spawn(reader);
     let (page, key_generator) = (WatchPage::new(kit, metrics.clone())?, door.key_generator.again());
-    let pieces = Pieces::Rows(tally.clone());
+    let pieces = Pieces::Rows(Box::new(tally.clone()));
     let server = door.serve(listener, page, board, arrivals, pieces, &mut options, &shutdown);
     let server = tokio::spawn(server);
     tracing::info!("the aggregator is ready, one of several");
-    let maker = Arc::new(Mutex::new(maker));
+    let (maker, events) = (Arc::new(Mutex::new(maker)), Arc::new(Mutex::new(options.events.take())));
     let mut stop = shutdown.clone();
     let result = loop {
         let lead = tokio::select! {
             () = stop.wait() => break Ok(()),
             lead = seek(address, &roster) => lead,
         };
-        tracing::info!(epoch = lead.epoch(), "this replica leads");
+        tracing::info!(epoch = lead.mark().epoch, "this replica leads");
         metrics.leads.set(1);
         let led = store.led_by(&lead);
         let shared = Shared::new(led.tally(), intake.clone());
-        let client = key_generator.again();
+        let (client, events) = (key_generator.again(), events.clone());
         let ended = tokio::select! {
             () = lead.lost() => Err(StoreError::Deposed.into()),
-            ended = lead_on(kit, led, shared, maker.clone(), &mut options, client, &shutdown) => ended,
+            ended = lead_on(kit, led.clone(), shared, maker.clone(), events, &options, client, &shutdown) => ended,
         };
         metrics.leads.set(0);
+        // whoever leads tells how the round stands
+        metrics.stands("");
         match ended {
             Ok(()) => break Ok(()),
             // what was about to be stored is, or is not: whoever leads next finds out
             Err(Error::Store(error)) => {
                 tracing::warn!(%error, "this replica leads no more");
-                tokio::time::sleep(SEEK).await;
             }
-            Err(error) => break Err(error),
+            Err(error) => match led.still_leads().await {
+                Ok(()) => break Err(error),
+                // what it read was written by another one
+                Err(lost) => tracing::warn!(%error, %lost, "this replica leads no more"),
+            },
         }
+        tokio::time::sleep(SEEK).await;
     };
     metrics.ready.set(0);
     reader.abort();
@@ -122,24 +130,24 @@ async fn seek(address: &PgAddress, roster: &Roster) -> Lead {
 }
 
 /// Runs the party as long as the store lets it.
+#[allow(clippy::too_many_arguments, reason = "what a party needs")]
 async fn lead_on<M: ModelMaker>(
     kit: &Kit,
     store: PgStore,
     shared: Shared,
     maker: Arc<Mutex<M>>,
-    options: &mut ServiceOptions,
+    events: Arc<Mutex<Option<EventFile>>>,
+    options: &ServiceOptions,
     key_generator: crate::http::client::Client,
     shutdown: &Shutdown,
 ) -> Result<(), Error> {
-    let (mut actor, commands) = Actor::start(kit, store, Some(shared), maker, options).await?;
+    let (mut actor, commands) = Actor::start(kit, store, Some(shared), maker, events, options).await?;
     let courier = tokio::spawn(actor.courier.clone().run(key_generator, actor.commands.clone()));
     // also when this is dropped in the midst
     let _courier = AbortOnDrop(courier);
     // uploads do not come this way
     let (_nobody, arrivals) = mpsc::channel(1);
-    let result = actor.run(commands, arrivals, None, shutdown.clone()).await;
-    options.events = actor.events.take();
-    result
+    actor.run(commands, arrivals, None, shutdown.clone()).await
 }
 
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
@@ -156,17 +164,26 @@ async fn read_board(
     roster: Arc<Roster>,
     shown: watch::Sender<Arc<Board>>,
     metrics: Arc<Metrics>,
+    lease: Duration,
 ) {
-    let (tally, mut known, mut silent) = (store.tally(), (0, 0), false);
+    let (tally, mut known, mut silent, mut heard) = (store.tally(), (0, 0), false, Instant::now());
     loop {
-        match look(&mut store, &tally, &roster, known, &shown).await {
+        let looked = tokio::time::timeout(lease, look(&mut store, &tally, &roster, known, &shown));
+        let looked = looked.await.unwrap_or(Err(StoreError::Silent { patience: lease }.into()));
+        match looked {
             Ok(now) => {
-                known = now;
+                (known, heard) = (now, Instant::now());
                 silent = false;
                 metrics.ready.set(1);
             }
             Err(error) => {
                 metrics.ready.set(0);
+                if heard.elapsed() > lease && !shown.borrow().stale {
+                    let board = Board { stale: true, ..(**shown.borrow()).clone() };
+                    shown.send_replace(Arc::new(board));
+                    // all of it is read when there is an answer again
+                    known = (0, 0);
+                }
                 if !std::mem::replace(&mut silent, true) {
                     tracing::warn!(%error, "what to serve cannot be read");
                 }
@@ -188,7 +205,7 @@ async fn look(
     let status: Status = serde_json::from_str(&status).map_err(damaged)?;
     let old = shown.borrow().clone();
     let board = match row {
-        None => Board { status, ..(*old).clone() },
+        None => Board { status, stale: false, ..(*old).clone() },
         Some(row) => {
             let records = last_records(store, Round::new(status.round).unwrap_or(Round::FIRST)).await?;
             Board { records: Arc::new(records), ..pages(row, status, roster)? }

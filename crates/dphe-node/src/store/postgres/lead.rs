@@ -10,10 +10,20 @@ use tokio::task::JoinHandle;
 
 use super::{PgAddress, StoreError, within};
 
+/// What one who leads writes with: a number that grows, and one that nobody else has. A database that was put back, or
+/// taken over before all of it had arrived, may count to the same number again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// How many have led, with this one.
+    pub epoch: i64,
+    /// A random number.
+    pub token: i64,
+}
+
 /// One that leads, until it is dropped or loses touch with the database.
 #[derive(Debug)]
 pub struct Lead {
-    epoch: i64,
+    mark: Mark,
     lost: watch::Receiver<bool>,
     keeper: JoinHandle<()>,
 }
@@ -26,7 +36,11 @@ impl Lead {
     pub async fn seek(address: &PgAddress, roster: &Roster) -> Result<Option<Self>, StoreError> {
         // three beats may be missed
         let (idle, beat) = (format!("{}ms", address.lease.as_millis()), address.lease / 4);
-        let mut connection = address.connect(&[("idle_session_timeout", &idle)]).await?;
+        let mut connection =
+            address.connect(&[("idle_session_timeout", &idle), ("lock_timeout", &idle)]).await?;
+        let mut token = [0; 8];
+        getrandom::fill(&mut token).map_err(std::io::Error::other).map_err(sqlx::Error::Io)?;
+        let token = i64::from_be_bytes(token);
         let mut key = [0; 8];
         key.copy_from_slice(&roster.hash().as_bytes()[..8]);
         let (key, db) = (i64::from_be_bytes(key), &mut connection);
@@ -35,23 +49,22 @@ impl Lead {
             if !row.try_get::<bool, _>(0)? {
                 return Ok(None);
             }
-            let row = sqlx::query("UPDATE leader SET epoch = epoch + 1 RETURNING epoch")
-                .fetch_one(&mut *db)
-                .await?;
-            row.try_get::<i64, _>(0).map(Some)
+            let query = sqlx::query("UPDATE leader SET epoch = epoch + 1, token = $1 RETURNING epoch");
+            query.bind(token).fetch_one(&mut *db).await?.try_get::<i64, _>(0).map(Some)
         });
         let Some(epoch) = taken.await? else { return Ok(None) };
+        let mark = Mark { epoch, token };
         let (sender, lost) = watch::channel(false);
         let keeper = tokio::spawn(async move {
-            keep(connection, beat, epoch).await;
+            keep(connection, beat, mark).await;
             sender.send_replace(true);
         });
-        Ok(Some(Self { epoch, lost, keeper }))
+        Ok(Some(Self { mark, lost, keeper }))
     }
 
-    /// Its number.
-    pub fn epoch(&self) -> i64 {
-        self.epoch
+    /// What it writes with.
+    pub fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Waits until it leads no more.
@@ -61,10 +74,11 @@ impl Lead {
 }
 
 /// Says that it is there, again and again, until nobody answers or another one leads.
-async fn keep(mut connection: PgConnection, beat: Duration, epoch: i64) {
+async fn keep(mut connection: PgConnection, beat: Duration, mark: Mark) {
     loop {
         tokio::time::sleep(beat).await;
-        let query = sqlx::query("SELECT 1 FROM leader WHERE epoch = $1").bind(epoch);
+        let query = sqlx::query("SELECT 1 FROM leader WHERE epoch = $1 AND token = $2");
+        let query = query.bind(mark.epoch).bind(mark.token);
         match within(2 * beat, query.fetch_optional(&mut connection)).await {
             Ok(Some(_)) => {}
             Ok(None) => return tracing::warn!("another replica leads"),

@@ -15,8 +15,9 @@ const VERSIONS: [&str; 1] = ["
         round BIGINT, kind SMALLINT, bytes BYTEA STORAGE EXTERNAL NOT NULL, PRIMARY KEY (round, kind));
 
     -- who leads: raised by each new one
-    CREATE TABLE leader (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), epoch BIGINT NOT NULL);
-    INSERT INTO leader (epoch) VALUES (0);
+    CREATE TABLE leader (
+        one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), epoch BIGINT NOT NULL, token BIGINT NOT NULL);
+    INSERT INTO leader (epoch, token) VALUES (0, 0);
     -- what the one who leads shows, for all to serve
     CREATE TABLE board (
         one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), version BIGINT NOT NULL, status TEXT NOT NULL,

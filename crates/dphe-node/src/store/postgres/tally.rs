@@ -7,9 +7,9 @@
 use dphe::message::Participant;
 use dphe::{Digest, Round, UserId};
 use sqlx::postgres::PgRow;
-use sqlx::{Executor as _, Row as _};
+use sqlx::{Executor as _, PgConnection, Row as _};
 
-use super::{PgStore, Piece, ROW, StoreError, Tx, damaged, number, round_of, within};
+use super::{PgStore, Piece, ROW, StoreError, damaged, number, round_of, within};
 
 /// Partial sums of a round: so many replicas, or threads of one, can add at once.
 const SHARDS: i32 = 8;
@@ -34,8 +34,8 @@ pub enum Committed {
     All,
     /// Nothing of it: these are in already, each with the hash of its body.
     Known(Vec<Participant>),
-    /// Nothing of it: the round takes no more users than there is room for.
-    Full,
+    /// Nothing of it: there is room for so many only.
+    Full(usize),
     /// Nothing of it: the round is closed, or not open.
     Closed,
 }
@@ -73,26 +73,32 @@ impl Tally {
         Self { store }
     }
 
-    /// Opens a round, and forgets those before it. By the one who leads; again, it changes nothing.
+    /// Opens a round. By the one who leads; again, it changes nothing.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn open_round(&self, round: Round) -> Result<(), StoreError> {
         let work = async {
-            let mut db = self.store.begin().await?;
-            for table in ["pieces", "rounds"] {
-                let query = format!("DELETE FROM {table} WHERE round < $1");
-                sqlx::query(&query).bind(number(round)).execute(&mut *db).await?;
-            }
+            let mut held = self.store.begin().await?;
             let query = sqlx::query("INSERT INTO rounds (round) VALUES ($1) ON CONFLICT DO NOTHING");
-            query.bind(number(round)).execute(&mut *db).await?;
+            query.bind(number(round)).execute(held.db()?).await?;
             let query = sqlx::query(
                 "INSERT INTO shards (round, shard) SELECT $1, * FROM generate_series(1, $2) ON CONFLICT DO NOTHING",
             );
-            query.bind(number(round)).bind(SHARDS).execute(&mut *db).await?;
-            Ok::<_, StoreError>(db.commit().await?)
+            query.bind(number(round)).bind(SHARDS).execute(held.db()?).await?;
+            Ok::<_, StoreError>(held.commit().await?)
         };
-        within(self.store.patience, work).await
+        within(self.store.patience(), work).await
+    }
+
+    /// Forgets what is left of rounds before this one. By the one who leads.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget(&self, before: Round) -> Result<(), StoreError> {
+        // each by itself: a user who sends a piece of an old round just now stands in the way of one only
+        self.store.write(sqlx::query("DELETE FROM rounds WHERE round < $1").bind(number(before))).await?;
+        self.store.write(sqlx::query("DELETE FROM pieces WHERE round < $1").bind(number(before))).await
     }
 
     /// Notes a batch of uploads and adds them to a partial sum, all or nothing: `add` gets the sum and gives the new one.
@@ -111,31 +117,29 @@ impl Tally {
         let mut batch: Vec<&Header> = batch.iter().collect();
         batch.sort_by_key(|header| header.user);
         let work = async {
-            let mut db: Tx = self.store.pool.begin().await?;
-            let refused = match note(&mut db, round, &batch, most).await? {
-                Some(refused) => Some(refused),
-                None => {
-                    let shard = free_shard(&mut db, round).await?;
-                    let sum = match add(partial(&mut db, round, shard).await?).await {
-                        Ok(sum) => sum,
-                        Err(error) => return Ok(Err(error)),
-                    };
-                    put_partial(&mut db, round, shard, &sum).await?;
-                    None
+            let mut held = self.store.hold().await?;
+            held.db()?.execute("BEGIN").await?;
+            // sums of a large task take a while to add up
+            let patience = 3 * self.store.address.lease;
+            let query = format!("SET LOCAL idle_in_transaction_session_timeout = {}", patience.as_millis());
+            held.db()?.execute(query.as_str()).await?;
+            if let Some(refused) = note(held.db()?, round, &batch, most).await? {
+                held.rollback().await?;
+                return Ok(Ok(refused));
+            }
+            let shard = free_shard(held.db()?, round).await?;
+            let sum = match add(partial(held.db()?, round, shard).await?).await {
+                Ok(sum) => sum,
+                Err(error) => {
+                    held.rollback().await?;
+                    return Ok(Err(error));
                 }
             };
-            match refused {
-                Some(refused) => {
-                    db.rollback().await?;
-                    Ok(Ok(refused))
-                }
-                None => {
-                    db.commit().await?;
-                    Ok::<_, StoreError>(Ok(Committed::All))
-                }
-            }
+            put_partial(held.db()?, round, shard, &sum).await?;
+            held.commit().await?;
+            Ok::<_, StoreError>(Ok(Committed::All))
         };
-        within(self.store.patience, work).await
+        within(self.store.patience(), work).await
     }
 
     /// What is noted of a user's upload.
@@ -174,25 +178,25 @@ impl Tally {
     pub async fn close(&self, round: Round) -> Result<Closed, StoreError> {
         // waits for batches under way, and they for nobody
         let work = async {
-            let mut db = self.store.begin().await?;
-            lock(&mut db, round, "").await?;
+            let mut held = self.store.hold().await?;
+            held.db()?.execute("BEGIN").await?;
+            // first the round, then who leads: whoever waits for the one must not keep the other
+            lock(held.db()?, round, "").await?;
+            self.store.check_mark(held.db()?).await?;
             let query = sqlx::query("UPDATE rounds SET closed = TRUE WHERE round = $1");
-            query.bind(number(round)).execute(&mut *db).await?;
-            Ok::<_, StoreError>(db.commit().await?)
+            query.bind(number(round)).execute(held.db()?).await?;
+            let headers = sqlx::query(
+                "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 ORDER BY user_id",
+            );
+            let headers = headers.bind(number(round)).fetch_all(held.db()?).await?;
+            let partials =
+                sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
+            let partials = partials.bind(number(round)).fetch_all(held.db()?).await?;
+            held.commit().await?;
+            Ok::<_, StoreError>((headers, partials))
         };
-        within(self.store.patience, work).await?;
-        let (headers, partials) = self
-            .store
-            .read(async |db| {
-                let headers = sqlx::query(
-                    "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 ORDER BY user_id",
-                );
-                let headers = headers.bind(number(round)).fetch_all(&mut *db).await?;
-                let partials =
-                    sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
-                Ok((headers, partials.bind(number(round)).fetch_all(&mut *db).await?))
-            })
-            .await?;
+        // all that is left of the round comes over one line
+        let (headers, partials) = within(5 * self.store.patience(), work).await?;
         let header = |row: &PgRow| {
             Ok::<_, StoreError>(Header {
                 user: user(row, 0)?,
@@ -239,41 +243,46 @@ impl Tally {
             return Ok(Piece::Whole(piece.to_vec()));
         }
         let work = async {
-            let mut db: Tx = self.store.pool.begin().await?;
+            let _turn = self.store.pieces.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?;
+            let mut held = self.store.hold().await?;
+            held.db()?.execute("BEGIN").await?;
             // one piece of a user's at a time
             let turn =
                 sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended(format('%s/%s', $1, $2), 0))");
-            turn.bind(number(round)).bind(i64::from(user.get())).execute(&mut *db).await?;
-            let here = length(&mut db, round, user).await?;
-            if here > total || offset != here {
-                if here > total {
-                    forget_pieces(&mut db, round, user).await?;
-                    db.commit().await?;
-                }
-                return Ok(Piece::Misplaced(if here > total { 0 } else { here }));
+            turn.bind(number(round)).bind(i64::from(user.get())).execute(held.db()?).await?;
+            let here = length(held.db()?, round, user).await?;
+            if here > total {
+                // another upload than the one that was begun
+                forget_pieces(held.db()?, round, user).await?;
+                held.commit().await?;
+                return Ok(Piece::Misplaced(0));
             }
-            let query =
-                sqlx::query("INSERT INTO pieces (round, user_id, start, bytes) VALUES ($1, $2, $3, $4)");
-            let query = query.bind(number(round)).bind(i64::from(user.get()));
+            if offset != here {
+                held.rollback().await?;
+                return Ok(Piece::Misplaced(here));
+            }
             let here = here + piece.len() as u64;
             if here < total {
-                query.bind(offset.cast_signed()).bind(piece).execute(&mut *db).await?;
-                db.commit().await?;
+                let query =
+                    sqlx::query("INSERT INTO pieces (round, user_id, start, bytes) VALUES ($1, $2, $3, $4)");
+                let query = query.bind(number(round)).bind(i64::from(user.get()));
+                query.bind(offset.cast_signed()).bind(piece).execute(held.db()?).await?;
+                held.commit().await?;
                 return Ok(Piece::Stored(here));
             }
             let rows =
                 sqlx::query("SELECT bytes FROM pieces WHERE round = $1 AND user_id = $2 ORDER BY start");
-            let rows = rows.bind(number(round)).bind(i64::from(user.get())).fetch_all(&mut *db).await?;
+            let rows = rows.bind(number(round)).bind(i64::from(user.get())).fetch_all(held.db()?).await?;
             let mut whole = Vec::with_capacity(usize::try_from(total).unwrap_or(0));
             for row in &rows {
                 whole.extend_from_slice(row.try_get(0)?);
             }
             whole.extend_from_slice(piece);
-            forget_pieces(&mut db, round, user).await?;
-            db.commit().await?;
+            forget_pieces(held.db()?, round, user).await?;
+            held.commit().await?;
             Ok::<_, StoreError>(Piece::Whole(whole))
         };
-        within(self.store.patience, work).await
+        within(self.store.patience(), work).await
     }
 
     /// Shows a board. By the one who leads.
@@ -283,15 +292,16 @@ impl Tally {
     pub async fn put_board(&self, row: &BoardRow) -> Result<(), StoreError> {
         let query = sqlx::query(
             "INSERT INTO board (version, pages, status, ended_round, ended, ticket, model) \
-             VALUES (1, 1, $1, $2, $3, $4, $5) ON CONFLICT (one) DO UPDATE SET version = board.version + 1, \
-             pages = board.pages + 1, status = $1, ended_round = $2, ended = $3, ticket = $4, model = $5",
+             VALUES ($6, $6, $1, $2, $3, $4, $5) ON CONFLICT (one) DO UPDATE SET version = $6, pages = $6, \
+             status = $1, ended_round = $2, ended = $3, ticket = $4, model = $5",
         );
         let query = query
             .bind(&row.status)
             .bind(row.ended.as_ref().map(|(round, _)| number(*round)))
             .bind(row.ended.as_ref().map(|(_, list)| &list[..]))
             .bind(row.ticket.as_deref())
-            .bind(row.model.as_deref());
+            .bind(row.model.as_deref())
+            .bind(any()?);
         self.store.write(query).await
     }
 
@@ -300,7 +310,7 @@ impl Tally {
     /// # Errors
     /// [`StoreError`].
     pub async fn put_status(&self, status: &str) -> Result<(), StoreError> {
-        let query = sqlx::query("UPDATE board SET version = version + 1, status = $1").bind(status);
+        let query = sqlx::query("UPDATE board SET version = $2, status = $1").bind(status).bind(any()?);
         self.store.write(query).await
     }
 
@@ -313,7 +323,7 @@ impl Tally {
         &self,
         known: (i64, i64),
     ) -> Result<Option<((i64, i64), String, Option<BoardRow>)>, StoreError> {
-        let query = sqlx::query("SELECT version, pages, status FROM board WHERE version > $1").bind(known.0);
+        let query = sqlx::query("SELECT version, pages, status FROM board WHERE version <> $1").bind(known.0);
         let Some(row) = self.store.read(async |db| query.fetch_optional(db).await).await? else {
             return Ok(None);
         };
@@ -346,9 +356,16 @@ impl Tally {
     }
 }
 
+/// A number that says no more than that something is another one: those that count may come twice.
+fn any() -> Result<i64, StoreError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other).map_err(sqlx::Error::Io)?;
+    Ok(i64::from_be_bytes(bytes) | 1)
+}
+
 /// Notes the uploads of a batch; says what is in the way.
 async fn note(
-    db: &mut Tx,
+    db: &mut PgConnection,
     round: Round,
     batch: &[&Header],
     most: Option<usize>,
@@ -356,7 +373,7 @@ async fn note(
     // beside other batches; where users must be counted, one after the other
     lock(db, round, if most.is_some() { "" } else { "_shared" }).await?;
     let query = sqlx::query("SELECT 1 FROM rounds WHERE round = $1 AND NOT closed");
-    let open = query.bind(number(round)).fetch_optional(&mut **db).await?;
+    let open = query.bind(number(round)).fetch_optional(&mut *db).await?;
     let users: Vec<i64> = batch.iter().map(|header| i64::from(header.user.get())).collect();
     if open.is_some() {
         let query = sqlx::query(
@@ -370,13 +387,15 @@ async fn note(
             .bind(batch.iter().map(|header| header.body_hash.as_bytes().to_vec()).collect::<Vec<_>>())
             .bind(batch.iter().map(|header| &header.noise[..]).collect::<Vec<_>>())
             .bind(batch.iter().map(|header| header.bytes.cast_signed()).collect::<Vec<_>>())
-            .execute(&mut **db)
+            .execute(&mut *db)
             .await?;
         if done.rows_affected() == batch.len() as u64 {
             let Some(most) = most else { return Ok(None) };
             let count = sqlx::query("SELECT COUNT(*) FROM uploads WHERE round = $1").bind(number(round));
-            let count: i64 = count.fetch_one(&mut **db).await?.try_get(0)?;
-            return Ok((count.unsigned_abs() > most as u64).then_some(Committed::Full));
+            let count: i64 = count.fetch_one(&mut *db).await?.try_get(0)?;
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let room = most.saturating_sub(count - batch.len());
+            return Ok((count > most).then_some(Committed::Full(room)));
         }
     }
     let query = sqlx::query("SELECT user_id, body_hash FROM uploads WHERE round = $1 AND user_id = ANY($2)");
@@ -385,7 +404,7 @@ async fn note(
     if open.is_some() {
         db.execute("ROLLBACK AND CHAIN").await?;
     }
-    let rows = query.fetch_all(&mut **db).await?;
+    let rows = query.fetch_all(&mut *db).await?;
     let known = |row: &PgRow| {
         let wrong = |error: StoreError| sqlx::Error::Protocol(error.to_string());
         Ok(Participant { user: user(row, 0).map_err(wrong)?, body_hash: digest(row, 1).map_err(wrong)? })
@@ -396,27 +415,27 @@ async fn note(
 
 /// Holds a round until the transaction ends, alone or with others. Unlike a row, it is given in the order in which it
 /// was asked for: whoever closes the round is not kept waiting by ever new batches.
-async fn lock(db: &mut Tx, round: Round, how: &str) -> Result<(), sqlx::Error> {
+async fn lock(db: &mut PgConnection, round: Round, how: &str) -> Result<(), sqlx::Error> {
     let query =
         format!("SELECT pg_advisory_xact_lock{how}(hashtext(current_schema()), ($1 % 1000000000)::INTEGER)");
-    sqlx::query(&query).bind(number(round)).execute(&mut **db).await?;
+    sqlx::query(&query).bind(number(round)).execute(&mut *db).await?;
     Ok(())
 }
 
 /// A partial sum that nobody else is at, from now on until the transaction ends.
-async fn free_shard(db: &mut Tx, round: Round) -> Result<i32, sqlx::Error> {
+async fn free_shard(db: &mut PgConnection, round: Round) -> Result<i32, sqlx::Error> {
     for lock in ["FOR UPDATE SKIP LOCKED", "FOR UPDATE"] {
         let query = format!("SELECT shard FROM shards WHERE round = $1 ORDER BY shard LIMIT 1 {lock}");
-        if let Some(row) = sqlx::query(&query).bind(number(round)).fetch_optional(&mut **db).await? {
+        if let Some(row) = sqlx::query(&query).bind(number(round)).fetch_optional(&mut *db).await? {
             return row.try_get(0);
         }
     }
     Err(sqlx::Error::RowNotFound)
 }
 
-async fn partial(db: &mut Tx, round: Round, shard: i32) -> Result<Vec<u8>, sqlx::Error> {
+async fn partial(db: &mut PgConnection, round: Round, shard: i32) -> Result<Vec<u8>, sqlx::Error> {
     let query = sqlx::query("SELECT bytes FROM partials WHERE round = $1 AND shard = $2 ORDER BY part");
-    let rows = query.bind(number(round)).bind(shard).fetch_all(&mut **db).await?;
+    let rows = query.bind(number(round)).bind(shard).fetch_all(&mut *db).await?;
     let mut sum = Vec::new();
     for row in &rows {
         sum.extend_from_slice(row.try_get(0)?);
@@ -424,22 +443,22 @@ async fn partial(db: &mut Tx, round: Round, shard: i32) -> Result<Vec<u8>, sqlx:
     Ok(sum)
 }
 
-async fn put_partial(db: &mut Tx, round: Round, shard: i32, sum: &[u8]) -> Result<(), sqlx::Error> {
+async fn put_partial(db: &mut PgConnection, round: Round, shard: i32, sum: &[u8]) -> Result<(), sqlx::Error> {
     let parts = sum.chunks(ROW).count();
     for (part, bytes) in (0i32..).zip(sum.chunks(ROW)) {
         let query = sqlx::query(
             "INSERT INTO partials (round, shard, part, bytes) VALUES ($1, $2, $3, $4) \
              ON CONFLICT (round, shard, part) DO UPDATE SET bytes = EXCLUDED.bytes",
         );
-        query.bind(number(round)).bind(shard).bind(part).bind(bytes).execute(&mut **db).await?;
+        query.bind(number(round)).bind(shard).bind(part).bind(bytes).execute(&mut *db).await?;
     }
     let query = sqlx::query("DELETE FROM partials WHERE round = $1 AND shard = $2 AND part >= $3");
     let parts = i32::try_from(parts).unwrap_or(i32::MAX);
-    query.bind(number(round)).bind(shard).bind(parts).execute(&mut **db).await?;
+    query.bind(number(round)).bind(shard).bind(parts).execute(&mut *db).await?;
     Ok(())
 }
 
-async fn length(db: &mut sqlx::PgConnection, round: Round, user: UserId) -> Result<u64, sqlx::Error> {
+async fn length(db: &mut PgConnection, round: Round, user: UserId) -> Result<u64, sqlx::Error> {
     let query = sqlx::query(
         "SELECT COALESCE(SUM(LENGTH(bytes)), 0)::BIGINT FROM pieces WHERE round = $1 AND user_id = $2",
     );
@@ -447,9 +466,9 @@ async fn length(db: &mut sqlx::PgConnection, round: Round, user: UserId) -> Resu
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
 
-async fn forget_pieces(db: &mut Tx, round: Round, user: UserId) -> Result<(), sqlx::Error> {
+async fn forget_pieces(db: &mut PgConnection, round: Round, user: UserId) -> Result<(), sqlx::Error> {
     let query = sqlx::query("DELETE FROM pieces WHERE round = $1 AND user_id = $2");
-    query.bind(number(round)).bind(i64::from(user.get())).execute(&mut **db).await?;
+    query.bind(number(round)).bind(i64::from(user.get())).execute(&mut *db).await?;
     Ok(())
 }
 

@@ -81,6 +81,21 @@ impl Intake {
 }
 
 impl IntakeRound {
+    /// Goes on with a later round.
+    ///
+    /// # Errors
+    /// If it is no ticket of the key generator's, or none of a later round.
+    pub fn follow(&self, ticket: &[u8]) -> Result<Self, Error> {
+        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.office.roster)?;
+        let (round, current) = (ticket.round(), self.round());
+        if round < current {
+            return Err(Error::Stale { round, current });
+        }
+        let mut aggregator = self.aggregator.clone();
+        aggregator.advance(round);
+        Ok(Self { office: self.office.clone(), ticket, aggregator })
+    }
+
     /// The ticket.
     pub fn ticket(&self) -> &Signed<RoundTicket> {
         &self.ticket

@@ -15,6 +15,7 @@ use super::Service;
 use super::figures::{ProcessFigures, Sampler, Watched};
 use super::setting::Setting;
 use crate::cli::CliError;
+use crate::cli::place::Place;
 use crate::cli::processes::{Party, stopped};
 
 /// How long anything may take before the run is given up.
@@ -82,17 +83,19 @@ impl Service {
         let addresses: Vec<String> = ports[1..].iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let watched: Vec<Watched> =
             services.iter().map(|party| Watched::new(party, data(folder, party.name()))).collect();
-        let (load, processes) = runtime.block_on(async {
+        let driven = runtime.block_on(async {
             let mut sampler = None;
             let load = tokio::select! {
                 load = self.drive(&crowd, &addresses, || sampler = Some(Sampler::start(watched))) => load?,
                 ended = look_after(&mut services, stopped) => return Err(ended),
             };
-            Ok((load, sampler.map(Sampler::finish).unwrap_or_default()))
-        })?;
-        let (body_bytes, ciphertexts) = crowd.body_size().unwrap_or_default();
+            Ok::<_, CliError>((load, sampler.map(Sampler::finish).unwrap_or_default()))
+        });
+        // also of a run that failed, nothing stays in the database
         drop(services);
-        let database_bytes = self.clean_up(crowd.roster(), &runtime)?;
+        let cleaned = self.clean_up(crowd.roster(), &runtime);
+        let ((load, processes), database_bytes) = (driven?, cleaned?);
+        let (body_bytes, ciphertexts) = crowd.body_size().unwrap_or_default();
         Ok(Run { database_bytes, users, kits_s, seal_s, load, processes, ciphertexts, body_bytes })
     }
 
@@ -112,16 +115,15 @@ impl Service {
     fn start(&self, folder: &Path, ports: &[u16]) -> Result<Vec<Party>, CliError> {
         let log = |name: &str| folder.join(format!("{name}.log"));
         let spawn = |name: &str, role: &str, more: &[String]| {
-            let (kit, data) = (folder.join("kits").join(role), data(folder, name));
-            let data = Some(data.as_path()).filter(|_| !more.iter().any(|arg| arg == "--database"));
-            Party::spawn(name, &["serve", role], &kit, data, more, log(name))
+            let place = match &self.database {
+                Some(url) if role == "aggregator" => Place::Database(url.clone()),
+                _ => Place::Folder(data(folder, name)),
+            };
+            Party::spawn(name, &["serve", role], &folder.join("kits").join(role), &place, more, log(name))
         };
         let mut services = vec![spawn("key-generator", "key-generator", &[])?];
         for (at, port) in ports[1..].iter().enumerate() {
-            let mut more = vec!["--listen".to_owned(), format!("127.0.0.1:{port}")];
-            if let Some(url) = &self.database {
-                more.extend(["--database".to_owned(), url.clone()]);
-            }
+            let more = ["--listen".to_owned(), format!("127.0.0.1:{port}")];
             let name =
                 if self.replicas == 1 { "aggregator".into() } else { format!("aggregator-{}", at + 1) };
             services.push(spawn(&name, "aggregator", &more)?);
