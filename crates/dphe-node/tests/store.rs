@@ -454,3 +454,42 @@ async fn a_database_that_cannot_be_used_is_refused_by_name() {
     let mut store = open(&server.url(), &roster).await.unwrap();
     assert_eq!(store.load().await.unwrap()[..], b"kept"[..]);
 }
+
+/// Where pieces of long uploads go: rows, beside files that are synced in a folder that replicas would have to share.
+#[tokio::test]
+async fn pieces_as_rows_and_as_files() {
+    const PIECE: usize = 1 << 20;
+    let Some(server) = Server::start() else { return };
+    let (roster, folder) = (roster(), tempfile::tempdir().unwrap());
+    let tally = open(&server.url(), &roster).await.unwrap().tally();
+    // nothing that a database could compress
+    let body: Vec<u8> =
+        (0..8 * PIECE as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
+    let (mut rows, mut files) = (Vec::new(), Vec::new());
+    for number in 1..=5 {
+        let begin = std::time::Instant::now();
+        let mut whole = Piece::Stored(0);
+        for (at, piece) in body.chunks(PIECE).enumerate() {
+            let (offset, total) = ((at * PIECE) as u64, body.len() as u64);
+            whole = tally.put_piece(round(1), user(number), offset, total, piece).await.unwrap();
+        }
+        assert!(whole == Piece::Whole(body.clone()));
+        rows.push(begin.elapsed());
+        let begin = std::time::Instant::now();
+        let path = folder.path().join(number.to_string());
+        for piece in body.chunks(PIECE) {
+            let mut file = std::fs::File::options().create(true).append(true).open(&path).unwrap();
+            std::io::Write::write_all(&mut file, piece).unwrap();
+            file.sync_all().unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == body);
+        std::fs::remove_file(&path).unwrap();
+        files.push(begin.elapsed());
+    }
+    rows.sort();
+    files.sort();
+    println!(
+        "8 MiB in pieces of 1 MiB: as rows {:.0?}, as synced files {:.0?} (medians of 5)",
+        rows[2], files[2]
+    );
+}

@@ -248,6 +248,12 @@ impl ServeKeyGenerator {
     }
 }
 
+/// What an aggregator keeps its state with.
+enum Store {
+    Folder(Box<SqliteStore>, PathBuf),
+    Database(Box<PgAddress>),
+}
+
 impl ServeAggregator {
     fn run(self) -> Result<(), CliError> {
         let place = self.place.place();
@@ -257,6 +263,17 @@ impl ServeAggregator {
         let address = self.listen.clone().unwrap_or_else(|| kit.task_file().parties.aggregator.clone());
         runtime.block_on(async {
             let stop = on_signal()?;
+            // before anything is seen of it: a folder in use is another process's
+            let store = match place {
+                Place::Folder(data) => {
+                    Store::Folder(Box::new(SqliteStore::open(&data).await.map_err(Error::from)?), data)
+                }
+                Place::Database(url) => {
+                    let lease = Duration::from_millis(self.lease.0);
+                    let address = PgAddress::new(&url, kit.roster(), lease).map_err(Error::from)?;
+                    Store::Database(Box::new(address))
+                }
+            };
             let (mut options, listener) = (self.common.options(&kit).await?, listen(&address).await?);
             if let Some(folder) = &self.tensorboard {
                 let output = |source| CliError::Output { path: folder.clone(), source };
@@ -266,15 +283,12 @@ impl ServeAggregator {
             if let Some(file) = &self.held_out {
                 maker = maker.with_held_out_data(samples(&kit, file)?);
             }
-            match place {
-                Place::Database(url) => {
-                    let lease = Duration::from_millis(self.lease.0);
-                    let database = PgAddress::new(&url, kit.roster(), lease).map_err(Error::from)?;
-                    Ok(run_replica(&kit, &database, maker, options, listener, stop).await?)
+            match store {
+                Store::Database(address) => {
+                    Ok(run_replica(&kit, &address, maker, options, listener, stop).await?)
                 }
-                Place::Folder(data) => {
-                    let store = SqliteStore::open(&data).await.map_err(Error::from)?;
-                    let service = AggregatorService::start(&kit, store, &data, maker, options).await?;
+                Store::Folder(store, data) => {
+                    let service = AggregatorService::start(&kit, *store, &data, maker, options).await?;
                     Ok(service.run(listener, stop).await?)
                 }
             }
