@@ -70,7 +70,7 @@ impl Aggregator {
         }
         for (user, noise) in users {
             let (noise, rest) = noise.as_chunks();
-            let noise = noise.iter().map(|bytes| u128::from_be_bytes(*bytes)).collect();
+            let noise = noise.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect();
             if !rest.is_empty() {
                 return Err(Error::Storage { reason: "the noise of an update cannot be read" });
             }
@@ -106,7 +106,7 @@ impl Aggregator {
     }
 }
 
-/// A round that takes updates. What it holds grows with the positions, not with the users, but for sixteen bytes a
+/// A round that takes updates. What it holds grows with the positions, not with the users, but for eight bytes a
 /// ciphertext.
 #[derive(Debug)]
 pub struct Collecting {
@@ -174,13 +174,13 @@ impl Collecting {
             for shard in shards {
                 let (slots, values) = shard.into_parts();
                 let batch = self.read(&values, noise.len(), user, threads)?;
-                noise.extend((0..batch.len()).map(|i| batch.fingerprint(i)));
+                noise.extend((0..batch.len()).map(|i| batch.fingerprint(i) as u64));
                 // equation 8: back to the frame of the user-shared permutation, and no further
                 batches.push((slots.reorder(&ua).rows().to_vec(), batch));
             }
         }
         let dense = self.read(&dense, noise.len(), user, threads)?;
-        noise.extend((0..dense.len()).map(|i| dense.fingerprint(i)));
+        noise.extend((0..dense.len()).map(|i| dense.fingerprint(i) as u64));
         if dense.len() != self.dense.positions() {
             let (expected, found) = (self.dense.positions(), dense.len());
             return Err(Error::Count { what: "dense ciphertexts", expected, found, user: Some(user) });
@@ -240,9 +240,9 @@ impl Collecting {
         out.into_bytes()
     }
 
-    /// Sixteen bytes of each ciphertext that was taken.
+    /// Eight bytes of each ciphertext that was taken.
     pub fn noise(&self) -> Vec<u8> {
-        self.noise.iter().flat_map(u128::to_be_bytes).collect()
+        self.noise.iter().flat_map(u64::to_be_bytes).collect()
     }
 
     pub(crate) fn add_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {

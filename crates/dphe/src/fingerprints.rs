@@ -1,13 +1,18 @@
-//! The noise of a round, sixteen bytes of each ciphertext, to notice when some appears twice.
+//! The noise of a round, eight bytes of each ciphertext, to notice when some appears twice. Nobody knows another's noise,
+//! so nobody can make two that look alike; by chance n of them do with probability n² / 2^65.
 
 /// A set of numbers that grows by batches: sorted runs, each at least twice as long as the next, so that a batch costs
-/// a few binary searches an element and no memory but the numbers.
+/// a few binary searches an element and no memory but the numbers. A run of a sixteenth of all is long enough: to merge
+/// two takes as much memory again as both have.
 #[derive(Debug, Default)]
-pub(crate) struct Fingerprints(Vec<Vec<u128>>);
+pub(crate) struct Fingerprints(Vec<Vec<u64>>);
+
+/// Runs of half a megabyte are not worth a thought.
+const LARGEST: usize = 1 << 15;
 
 impl Fingerprints {
     /// Adds a batch, unless it repeats itself or one that is there; says whether it was added.
-    pub(crate) fn insert(&mut self, mut batch: Vec<u128>) -> bool {
+    pub(crate) fn insert(&mut self, mut batch: Vec<u64>) -> bool {
         batch.sort_unstable();
         if batch.is_empty() {
             return true;
@@ -16,7 +21,10 @@ impl Fingerprints {
         if twice || self.0.iter().any(|run| meet(run, &batch)) {
             return false;
         }
-        while let Some(mut last) = self.0.pop_if(|last| last.len() < 2 * batch.len()) {
+        let largest = (self.0.iter().map(Vec::len).sum::<usize>() / 16).max(LARGEST);
+        while let Some(mut last) =
+            self.0.pop_if(|last| last.len() < 2 * batch.len() && last.len() + batch.len() <= largest)
+        {
             merge_into(&mut last, &batch);
             batch = last;
         }
@@ -25,7 +33,7 @@ impl Fingerprints {
     }
 
     /// All of them, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u128> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         self.0.iter().flatten().copied()
     }
 
@@ -39,7 +47,7 @@ impl Fingerprints {
 }
 
 /// Merges a sorted run into another one from the top down: in place, so that it takes no memory but the numbers.
-fn merge_into(run: &mut Vec<u128>, batch: &[u128]) {
+fn merge_into(run: &mut Vec<u64>, batch: &[u64]) {
     let (mut from, mut left) = (run.len(), batch.len());
     run.reserve_exact(left);
     run.resize(from + left, 0);
@@ -56,7 +64,7 @@ fn merge_into(run: &mut Vec<u128>, batch: &[u128]) {
 }
 
 /// Whether two sorted runs have an element in common.
-fn meet(run: &[u128], batch: &[u128]) -> bool {
+fn meet(run: &[u64], batch: &[u64]) -> bool {
     let (short, long) = if run.len() < batch.len() { (run, batch) } else { (batch, run) };
     let mut rest = long;
     short.iter().any(|x| {
@@ -72,14 +80,14 @@ mod tests {
     #[test]
     fn repetitions_are_noticed_wherever_they_are() {
         let mut set = Fingerprints::default();
-        for batch in 0..50u128 {
-            assert!(set.insert((0..10).map(|i| (i * 7919 + batch * 104_729) << 64).collect()));
+        for batch in 0..50u64 {
+            assert!(set.insert((0..10).map(|i| (i * 7919 + batch * 104_729) << 32).collect()));
         }
         assert!(set.0.len() <= 8, "{} runs", set.0.len());
         assert!(set.0.iter().all(|run| run.is_sorted_by(|a, b| a < b)));
         assert_eq!(set.0.iter().map(Vec::len).sum::<usize>(), 500);
         assert!(!set.insert(vec![5, 5]));
-        assert!(!set.insert(vec![1, (3 * 7919 + 17 * 104_729) << 64]));
+        assert!(!set.insert(vec![1, (3 * 7919 + 17 * 104_729) << 32]));
         // what was refused left nothing behind
         assert!(set.insert(vec![1, 5]));
         let mut other = Fingerprints::default();

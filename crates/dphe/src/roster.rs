@@ -1,6 +1,7 @@
 //! The roster: the task, its parties and its key, signed by the key generator (docs/protocol.md, section 3).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dphe_paillier::{EncryptionKey, KeyBits};
 
@@ -16,9 +17,10 @@ pub struct Roster {
     key_id: [u8; 32],
     aggregator: Identity,
     key_generator: Identity,
-    users: BTreeMap<UserId, Identity>,
+    /// Shared by all copies: thousands of keys are megabytes.
+    users: Arc<BTreeMap<UserId, Identity>>,
     hash: Digest,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
 }
 
 impl Roster {
@@ -58,6 +60,7 @@ impl Roster {
         let mut bytes = out.into_bytes();
         let hash = hash("dphe/v1/roster", &[&bytes]);
         bytes.extend_from_slice(&key_generator.sign(&hash));
+        let (users, bytes) = (Arc::new(users), bytes.into());
         Ok(Self { task, key_id, aggregator, key_generator: key_generator.identity(), users, hash, bytes })
     }
 
@@ -102,7 +105,8 @@ impl Roster {
         let hash = hash("dphe/v1/roster", &[&bytes[..bytes.len() - input.rest().len()]]);
         key_generator.verify(&hash, &input.array()?)?;
         input.finish()?;
-        Ok(Self { task, key_id, aggregator, key_generator, users, hash, bytes: bytes.to_vec() })
+        let (users, bytes) = (Arc::new(users), bytes.into());
+        Ok(Self { task, key_id, aggregator, key_generator, users, hash, bytes })
     }
 
     /// The task.

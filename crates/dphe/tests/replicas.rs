@@ -136,7 +136,7 @@ fn what_is_not_right_is_refused() {
     // partial sums that were
     let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
     let (noise, partial) = (collecting.noise(), collecting.to_partial(Threads::ONE));
-    assert!(!noise.is_empty() && noise.len() % 16 == 0);
+    assert!(!noise.is_empty() && noise.len() % 8 == 0);
     let one = [(user, noise.clone())];
     let refused = |partials: &[&[u8]], users: &[(dphe::UserId, Vec<u8>)]| {
         round.intake.restore(partials, users).unwrap_err()

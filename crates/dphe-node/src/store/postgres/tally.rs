@@ -185,10 +185,22 @@ impl Tally {
             self.store.check_mark(held.db()?).await?;
             let query = sqlx::query("UPDATE rounds SET closed = TRUE WHERE round = $1");
             query.bind(number(round)).execute(held.db()?).await?;
-            let headers = sqlx::query(
-                "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 ORDER BY user_id",
-            );
-            let headers = headers.bind(number(round)).fetch_all(held.db()?).await?;
+            let mut headers: Vec<Header> = Vec::new();
+            // not all at once: rows take more memory than what is in them
+            loop {
+                let last = headers.last().map_or(0, |header| i64::from(header.user.get()));
+                let rows = sqlx::query(
+                    "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
+                     ORDER BY user_id LIMIT 500",
+                );
+                let rows = rows.bind(number(round)).bind(last).fetch_all(held.db()?).await?;
+                if rows.is_empty() {
+                    break;
+                }
+                for row in &rows {
+                    headers.push(header(row)?);
+                }
+            }
             let partials =
                 sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
             let partials = partials.bind(number(round)).fetch_all(held.db()?).await?;
@@ -197,15 +209,6 @@ impl Tally {
         };
         // all that is left of the round comes over one line
         let (headers, partials) = within(5 * self.store.patience(), work).await?;
-        let header = |row: &PgRow| {
-            Ok::<_, StoreError>(Header {
-                user: user(row, 0)?,
-                body_hash: digest(row, 1)?,
-                noise: row.try_get(2)?,
-                bytes: row.try_get::<i64, _>(3)?.unsigned_abs(),
-            })
-        };
-        let headers = headers.iter().map(header).collect::<Result<_, _>>()?;
         let mut sums: Vec<(i32, Vec<u8>)> = Vec::new();
         for row in &partials {
             let (shard, bytes) = (row.try_get(0)?, row.try_get::<&[u8], _>(1)?);
@@ -361,6 +364,11 @@ fn any() -> Result<i64, StoreError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other).map_err(sqlx::Error::Io)?;
     Ok(i64::from_be_bytes(bytes) | 1)
+}
+
+fn header(row: &PgRow) -> Result<Header, StoreError> {
+    let bytes = row.try_get::<i64, _>(3)?.unsigned_abs();
+    Ok(Header { user: user(row, 0)?, body_hash: digest(row, 1)?, noise: row.try_get(2)?, bytes })
 }
 
 /// Notes the uploads of a batch; says what is in the way.
