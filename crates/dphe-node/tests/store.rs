@@ -426,6 +426,8 @@ async fn a_database_that_cannot_be_used_is_refused_by_name() {
     }
     let secret = PgAddress::new("postgres://me:secret@[::", &roster, LEASE).unwrap_err();
     assert!(!format!("{secret:?} {secret}").contains("secret"));
+    let secret = PgAddress::new("postgres://me:secret@127.0.0.1/name", &roster, LEASE).unwrap();
+    assert!(!format!("{secret:?}").contains("secret"));
     let mut store = open(&url, &roster).await.unwrap();
     store.append(b"kept").await.unwrap();
     let schema = format!("dphe_{}", roster.task().id());

@@ -8,6 +8,7 @@ mod tally;
 pub use lead::{Lead, Mark};
 pub use tally::{BoardRow, Closed, Committed, Header, Tally};
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +37,18 @@ const PATIENCE: u32 = 6;
 const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 /// How to reach the database of a task.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PgAddress {
     options: PgConnectOptions,
     schema: String,
     lease: Duration,
+}
+
+impl fmt::Debug for PgAddress {
+    /// Without what was in the URL: it may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PgAddress({}, lease {:?})", self.schema, self.lease)
+    }
 }
 
 impl PgAddress {
@@ -50,7 +58,7 @@ impl PgAddress {
     /// # Errors
     /// [`StoreError::Address`] if the URL cannot be read.
     pub fn new(url: &str, roster: &Roster, lease: Duration) -> Result<Self, StoreError> {
-        let address = |reason: &dyn std::fmt::Display| StoreError::Address { reason: reason.to_string() };
+        let address = |reason: &dyn fmt::Display| StoreError::Address { reason: reason.to_string() };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(address(&"it begins with postgres://"));
         }
