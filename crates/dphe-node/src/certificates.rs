@@ -277,7 +277,7 @@ impl TlsIdentity {
 /// # Errors
 /// If the party is not in the roster.
 pub fn server_name(roster: &Roster, party: Party) -> Result<ServerName<'static>, Error> {
-    let name = certificate_name(roster.task().id(), party, roster.identity(party)?);
+    let name = certificate_name(roster.task().id(), party, &roster.identity(party)?);
     ServerName::try_from(name).map_err(|error| Error::Certificate { reason: error.to_string() })
 }
 
@@ -309,7 +309,7 @@ impl PartyVerifier {
         let name = name_in(certificate)?;
         let party = party_in(certificate).filter(|&party| (self.allowed)(party))?;
         let identity = self.roster.identity(party).ok()?;
-        (name == certificate_name(self.roster.task().id(), party, identity)).then_some(())
+        (name == certificate_name(self.roster.task().id(), party, &identity)).then_some(())
     }
 }
 

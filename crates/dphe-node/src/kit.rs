@@ -152,7 +152,7 @@ impl Kit {
             return Err(foreign("task.toml", "it is another task's").into());
         }
         let identity = IdentityKey::from_kit_bytes(&read_secret(folder, "identity.key")?)?.identity();
-        if *roster.identity(party)? != identity {
+        if roster.identity(party)? != identity {
             return Err(foreign("identity.key", "the roster has another identity for this party").into());
         }
         let tls = TlsIdentity::from_pem(

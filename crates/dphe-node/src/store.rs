@@ -108,7 +108,7 @@ pub enum Piece {
     /// It does not follow from what is there: so much is.
     Misplaced(u64),
     /// That was the last one.
-    Whole(Vec<u8>),
+    Whole(bytes::Bytes),
 }
 
 /// The log of a party (docs/protocol.md, section 9).

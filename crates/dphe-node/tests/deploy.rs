@@ -349,7 +349,7 @@ fn figure(address: &str, name: &str) -> Option<f64> {
 fn forged(kit: &Kit, user: u32, signed: bool) -> String {
     let (task, party) = (kit.roster().task().id(), Party::User(UserId::new(user).unwrap()));
     let identity = kit.roster().identity(party).unwrap();
-    let pem = request(&certificate_name(task, party, identity), &new_key().unwrap()).unwrap();
+    let pem = request(&certificate_name(task, party, &identity), &new_key().unwrap()).unwrap();
     let pem = pem.replace('\r', "");
     let signature = hex(&kit.identity().unwrap().sign_certificate_request(task, pem.as_bytes()));
     let mut text = format!(

@@ -137,7 +137,7 @@ async fn certificates_that_are_not_the_rosters_are_refused_in_the_handshake() {
     let kit = town.kit("user-1");
     let task = kit.roster().task().id();
     let user = |n| Party::User(UserId::new(n).unwrap());
-    let identity = |party| *kit.roster().identity(party).unwrap();
+    let identity = |party| kit.roster().identity(party).unwrap();
     let (own, other_authority) = (services.authority(), Authority::new(task, Validity::days(1)).unwrap());
     let now = OffsetDateTime::now_utc();
     let day = time::Duration::days(1);

@@ -304,16 +304,19 @@ async fn each_user_is_counted_once_whoever_takes_the_upload() {
         all += u32::from(task.await.unwrap() == Committed::All);
     }
     assert_eq!(all, 20, "of each batch one of two is taken");
-    let closed = two.close(round(1)).await.unwrap();
-    let mut counted: Vec<u8> = closed.partials.concat();
+    let mut users = Vec::new();
+    let partials = two.close(round(1), |header| users.push(header.user.get() as u8)).await.unwrap();
+    let mut counted: Vec<u8> = partials.concat();
     counted.sort_unstable();
     let expected: Vec<u8> = [1, 2].into_iter().chain(10..110).collect();
     assert_eq!(counted, expected, "in one of the sums, once");
-    assert_eq!(closed.headers.iter().map(|header| header.user.get() as u8).collect::<Vec<_>>(), expected);
+    assert_eq!(users, expected);
     // closed is closed, and what was taken is still known
     assert_eq!(add(&one, 1, &[header(3, b"three")], None).await, Committed::Closed);
     assert!(matches!(add(&one, 1, &[header(2, b"two")], None).await, Committed::Known(_)));
-    assert_eq!(one.close(round(1)).await.unwrap().headers.len(), 102);
+    let mut again = 0;
+    one.close(round(1), |_| again += 1).await.unwrap();
+    assert_eq!(again, 102);
     // a round with room for two
     one.open_round(round(2)).await.unwrap();
     assert_eq!(
@@ -335,9 +338,12 @@ async fn pieces_follow_one_another_whoever_takes_them() {
         (open(&server.url(), &roster).await.unwrap(), open(&server.url(), &roster).await.unwrap());
     let (one, two, body) = (one.tally(), two.tally(), b"0123456789");
     let put = async |tally: &Tally, offset: usize, end: usize| {
-        tally.put_piece(round(1), user(1), offset as u64, 10, &body[offset..end]).await.unwrap()
+        tally
+            .put_piece(round(1), user(1), offset as u64, 10, body[offset..end].to_vec().into())
+            .await
+            .unwrap()
     };
-    assert_eq!(put(&one, 0, 10).await, Piece::Whole(body.to_vec()));
+    assert_eq!(put(&one, 0, 10).await, Piece::Whole(body.to_vec().into()));
     assert_eq!(put(&one, 0, 4).await, Piece::Stored(4));
     assert_eq!(
         (two.offset(round(1), user(1)).await.unwrap(), two.offset(round(1), user(2)).await.unwrap()),
@@ -350,18 +356,18 @@ async fn pieces_follow_one_another_whoever_takes_them() {
     );
     assert_eq!(put(&two, 4, 7).await, Piece::Stored(7));
     assert_eq!(
-        two.put_piece(round(1), user(1), 0, 5, b"01234").await.unwrap(),
-        Piece::Whole(b"01234".to_vec())
+        two.put_piece(round(1), user(1), 0, 5, b"01234"[..].into()).await.unwrap(),
+        Piece::Whole(b"01234"[..].into())
     );
     assert_eq!(
-        two.put_piece(round(1), user(1), 2, 5, b"234").await.unwrap(),
+        two.put_piece(round(1), user(1), 2, 5, b"234"[..].into()).await.unwrap(),
         Piece::Misplaced(0),
         "another upload"
     );
     for (tally, from, to) in [(&two, 0, 4), (&one, 4, 7)] {
         assert_eq!(put(tally, from, to).await, Piece::Stored(to as u64));
     }
-    assert_eq!(put(&two, 7, 10).await, Piece::Whole(body.to_vec()));
+    assert_eq!(put(&two, 7, 10).await, Piece::Whole(body.to_vec().into()));
     assert_eq!(one.offset(round(1), user(1)).await.unwrap(), 0);
 }
 
@@ -403,7 +409,7 @@ async fn one_leads_and_whoever_led_before_writes_no_more() {
     assert!(refused && second.mark().epoch > first.mark().epoch);
     let old = old.tally();
     assert!(matches!(old.put_status("9").await, Err(StoreError::Deposed)));
-    assert!(matches!(old.close(round(1)).await, Err(StoreError::Deposed)));
+    assert!(matches!(old.close(round(1), |_| ()).await, Err(StoreError::Deposed)));
     assert_eq!(new.load().await.unwrap()[..], b"one two"[..]);
     let board = new.tally().board((0, 0)).await.unwrap().unwrap();
     assert_eq!((board.1.as_str(), board.2.is_some()), ("1", true));
@@ -473,9 +479,10 @@ async fn pieces_as_rows_and_as_files() {
         let mut whole = Piece::Stored(0);
         for (at, piece) in body.chunks(PIECE).enumerate() {
             let (offset, total) = ((at * PIECE) as u64, body.len() as u64);
-            whole = tally.put_piece(round(1), user(number), offset, total, piece).await.unwrap();
+            whole =
+                tally.put_piece(round(1), user(number), offset, total, piece.to_vec().into()).await.unwrap();
         }
-        assert!(whole == Piece::Whole(body.clone()));
+        assert!(whole == Piece::Whole(body.clone().into()));
         rows.push(begin.elapsed());
         let begin = std::time::Instant::now();
         let path = folder.path().join(number.to_string());

@@ -52,44 +52,6 @@ impl Aggregator {
         }
     }
 
-    /// Takes up what [`Collecting::to_partial`] wrote, in as many parts as there are: all of them together are the sums
-    /// of these users, whose noise is this.
-    ///
-    /// # Errors
-    /// [`Error::Storage`] if that is not what is there, [`Error::NonceReuse`] for a user with noise of one before.
-    pub fn restore<P: AsRef<[u8]>>(
-        &self,
-        round: Round,
-        partials: &[P],
-        users: &[(UserId, Vec<u8>)],
-        threads: Threads,
-    ) -> Result<Collecting, Error> {
-        let mut collecting = self.begin(round);
-        for partial in partials {
-            collecting.add_partial(partial.as_ref(), threads)?;
-        }
-        for (user, noise) in users {
-            let (noise, rest) = noise.as_chunks();
-            let noise = noise.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect();
-            if !rest.is_empty() {
-                return Err(Error::Storage { reason: "the noise of an update cannot be read" });
-            }
-            if !collecting.users.insert(*user) {
-                return Err(Error::Storage { reason: "a user is counted twice" });
-            }
-            if !collecting.noise.insert(noise) {
-                return Err(Error::NonceReuse { user: *user });
-            }
-        }
-        // everybody sends all of these
-        if (0..collecting.dense.positions() as u32)
-            .any(|position| collecting.dense.terms(position) as usize != users.len())
-        {
-            return Err(Error::Storage { reason: "the sums are of another number of users" });
-        }
-        Ok(collecting)
-    }
-
     pub(crate) fn seeds(&self) -> &BTreeMap<UserId, UserAggregatorSeed> {
         &self.keys.ua
     }
@@ -245,7 +207,11 @@ impl Collecting {
         self.noise.iter().flat_map(u64::to_be_bytes).collect()
     }
 
-    pub(crate) fn add_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {
+    /// Takes up sums that [`Collecting::to_partial`] wrote. [`Collecting::add_user`] says whose they are.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if they are none of this round; what was collected is of no use then.
+    pub fn add_partial(&mut self, bytes: &[u8], threads: Threads) -> Result<(), Error> {
         let damaged = |_| Error::Storage { reason: "a partial sum cannot be read" };
         let other = |_| Error::Storage { reason: "a partial sum is none of this task" };
         let (key, width) = (&self.keys.encryption, ciphertext_bytes(&self.keys.task));
@@ -270,6 +236,38 @@ impl Collecting {
         }
         if !input.rest().is_empty() {
             return Err(Error::Storage { reason: "a partial sum goes on where it should end" });
+        }
+        Ok(())
+    }
+
+    /// Takes up a user of sums that are or will be added, with what [`Collecting::noise`] said of its update.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] for one who is there already, or for what is no noise; [`Error::NonceReuse`] for noise of a user before.
+    pub fn add_user(&mut self, user: UserId, noise: &[u8]) -> Result<(), Error> {
+        let (noise, rest) = noise.as_chunks();
+        if !rest.is_empty() {
+            return Err(Error::Storage { reason: "the noise of an update cannot be read" });
+        }
+        if self.users.contains(&user) {
+            return Err(Error::Storage { reason: "a user is counted twice" });
+        }
+        if !self.noise.insert(noise.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
+            return Err(Error::NonceReuse { user });
+        }
+        self.users.insert(user);
+        Ok(())
+    }
+
+    /// Whether the sums are of as many updates as there are users: everybody sends all ciphertexts that have no position
+    /// of their own.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if not.
+    pub fn check_count(&self) -> Result<(), Error> {
+        let count = self.users.len();
+        if (0..self.dense.positions() as u32).any(|position| self.dense.terms(position) as usize != count) {
+            return Err(Error::Storage { reason: "the sums are of another number of users" });
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub enum Action {
         /// The message.
         message: Vec<u8>,
     },
+    /// Tell every user. Who is not reached will ask.
+    Announce(Vec<u8>),
     /// Ask the aggregator how this round stands.
     Poll(Round),
     /// Send a tick at this time, or later. One alarm is kept: the latest such action replaces it.
@@ -64,6 +66,7 @@ impl fmt::Debug for Action {
             Self::Append(bytes) => write!(f, "Append({} bytes)", bytes.len()),
             Self::Replace(bytes) => write!(f, "Replace({} bytes)", bytes.len()),
             Self::Send { to, message } => write!(f, "Send({to:?}, {} bytes)", message.len()),
+            Self::Announce(message) => write!(f, "Announce({} bytes)", message.len()),
             Self::Poll(round) => write!(f, "Poll({round:?})"),
             Self::Wake(time) => write!(f, "Wake({time:?})"),
             Self::Notify(notice) => write!(f, "Notify({notice:?})"),
@@ -121,7 +124,7 @@ struct Found<'a> {
 
 impl Desk {
     fn open(party: Party, identity: IdentityKey, roster: Roster, log: &[u8]) -> Result<Found<'_>, Error> {
-        if *roster.identity(party)? != identity.identity() {
+        if roster.identity(party)? != identity.identity() {
             return Err(Error::Signature);
         }
         let Recovered { log: read, checkpoint, records, valid } = Log::recover(party, &roster, log)?;

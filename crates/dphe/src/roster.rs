@@ -1,6 +1,6 @@
 //! The roster: the task, its parties and its key, signed by the key generator (docs/protocol.md, section 3).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dphe_paillier::{EncryptionKey, KeyBits};
@@ -17,11 +17,17 @@ pub struct Roster {
     key_id: [u8; 32],
     aggregator: Identity,
     key_generator: Identity,
-    /// Shared by all copies: thousands of keys are megabytes.
-    users: Arc<BTreeMap<UserId, Identity>>,
     hash: Digest,
+    /// Ascending.
+    users: Arc<[UserId]>,
+    /// All of it. Keys are taken from here when they are needed: thousands of them, ready for use, are megabytes.
     bytes: Arc<[u8]>,
+    /// Where the users begin in it.
+    lines_at: usize,
 }
+
+/// A user as it is written: its number, then its identity.
+type UserLine = [u8; 36];
 
 impl Roster {
     /// A roster, signed by the key generator.
@@ -42,7 +48,6 @@ impl Roster {
         if count > TaskParams::MOST_USERS {
             return Err(Error::Size { what: "the roster" });
         }
-        check_distinct(&users)?;
         let key_id = *key.id().as_bytes();
         let mut out = Writer::new();
         out.u8(1);
@@ -53,15 +58,18 @@ impl Roster {
         out.bytes(&aggregator.to_bytes());
         out.bytes(&key_generator.identity().to_bytes());
         out.u32(count);
+        let lines_at = out.as_bytes().len();
         for (user, identity) in &users {
             out.u32(user.get());
             out.bytes(&identity.to_bytes());
         }
         let mut bytes = out.into_bytes();
+        check_distinct(&bytes[lines_at..])?;
         let hash = hash("dphe/v1/roster", &[&bytes]);
         bytes.extend_from_slice(&key_generator.sign(&hash));
-        let (users, bytes) = (Arc::new(users), bytes.into());
-        Ok(Self { task, key_id, aggregator, key_generator: key_generator.identity(), users, hash, bytes })
+        let (users, bytes, key_generator) =
+            (users.into_keys().collect(), bytes.into(), key_generator.identity());
+        Ok(Self { task, key_id, aggregator, key_generator, hash, users, bytes, lines_at })
     }
 
     /// Reads a roster and checks its signature.
@@ -93,20 +101,23 @@ impl Roster {
         if count > TaskParams::MOST_USERS {
             return Err(Error::Size { what: "the roster" });
         }
-        let mut users = BTreeMap::new();
+        let lines_at = bytes.len() - input.rest().len();
+        let mut users = Vec::new();
         for _ in 0..count {
-            let (user, identity) = (input.user()?, Identity::from_bytes(&input.array()?)?);
-            if users.last_key_value().is_some_and(|(&last, _)| last >= user) {
+            let user = input.user()?;
+            Identity::from_bytes(&input.array()?)?;
+            if users.last() >= Some(&user) {
                 return Err(Error::SetOrder);
             }
-            users.insert(user, identity);
+            users.push(user);
         }
-        check_distinct(&users)?;
-        let hash = hash("dphe/v1/roster", &[&bytes[..bytes.len() - input.rest().len()]]);
+        let signed = &bytes[..bytes.len() - input.rest().len()];
+        check_distinct(&signed[lines_at..])?;
+        let hash = hash("dphe/v1/roster", &[signed]);
         key_generator.verify(&hash, &input.array()?)?;
         input.finish()?;
-        let (users, bytes) = (Arc::new(users), bytes.into());
-        Ok(Self { task, key_id, aggregator, key_generator, users, hash, bytes })
+        let (users, bytes) = (users.into(), bytes.into());
+        Ok(Self { task, key_id, aggregator, key_generator, hash, users, bytes, lines_at })
     }
 
     /// The task.
@@ -126,12 +137,12 @@ impl Roster {
 
     /// The users, ascending.
     pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
-        self.users.keys().copied()
+        self.users.iter().copied()
     }
 
     /// Whether this user is in it.
     pub fn contains(&self, user: UserId) -> bool {
-        self.users.contains_key(&user)
+        self.users.binary_search(&user).is_ok()
     }
 
     /// The least number of users whose sum may be opened.
@@ -147,11 +158,15 @@ impl Roster {
     ///
     /// # Errors
     /// [`Error::UnknownUser`].
-    pub fn identity(&self, party: Party) -> Result<&Identity, Error> {
+    pub fn identity(&self, party: Party) -> Result<Identity, Error> {
         match party {
-            Party::Aggregator => Ok(&self.aggregator),
-            Party::KeyGenerator => Ok(&self.key_generator),
-            Party::User(user) => self.users.get(&user).ok_or(Error::UnknownUser(user)),
+            Party::Aggregator => Ok(self.aggregator),
+            Party::KeyGenerator => Ok(self.key_generator),
+            Party::User(user) => {
+                let at = self.users.binary_search(&user).map_err(|_| Error::UnknownUser(user))?;
+                let line = lines(&self.bytes[self.lines_at..]).get(at).ok_or(Error::UnknownUser(user))?;
+                Identity::from_bytes(key_of(line))
+            }
         }
     }
 
@@ -169,8 +184,17 @@ impl Roster {
     }
 }
 
+fn lines(bytes: &[u8]) -> &[UserLine] {
+    bytes.as_chunks().0
+}
+
+fn key_of([_, _, _, _, key @ ..]: &UserLine) -> &[u8; 32] {
+    key
+}
+
 /// One identity counts once: two users who share one are one person towards the floor.
-fn check_distinct(users: &BTreeMap<UserId, Identity>) -> Result<(), Error> {
-    let identities: BTreeSet<[u8; 32]> = users.values().map(Identity::to_bytes).collect();
-    if identities.len() == users.len() { Ok(()) } else { Err(Error::Roster) }
+fn check_distinct(users: &[u8]) -> Result<(), Error> {
+    let mut keys: Vec<&[u8; 32]> = lines(users).iter().map(key_of).collect();
+    keys.sort_unstable();
+    if keys.windows(2).any(|pair| pair[0] == pair[1]) { Err(Error::Roster) } else { Ok(()) }
 }

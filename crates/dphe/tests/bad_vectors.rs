@@ -142,13 +142,13 @@ impl Running<'_> {
         };
         let actions = actions.unwrap_or_else(|error| panic!("{name} was refused: {error}"));
         self.sent.extend(actions.into_iter().filter_map(|action| match action {
-            Action::Send { message, .. } => Some(message),
+            Action::Send { message, .. } | Action::Announce(message) => Some(message),
             _ => None,
         }));
         if let Kind::KeyGenerator(party) = &mut self.kind {
             let actions = party.step(KeyGeneratorEvent::Tick, NOW, &mut self.rng).unwrap();
             self.sent.extend(actions.into_iter().filter_map(|action| match action {
-                Action::Send { message, .. } => Some(message),
+                Action::Send { message, .. } | Action::Announce(message) => Some(message),
                 _ => None,
             }));
         }

@@ -11,7 +11,7 @@ use support::{MODEL, NOW, Parties, config, rng, update};
 
 fn sent(actions: Vec<Action>) -> Vec<Vec<u8>> {
     let message = |action| match action {
-        Action::Send { message, .. } => Some(message),
+        Action::Send { message, .. } | Action::Announce(message) => Some(message),
         _ => None,
     };
     actions.into_iter().filter_map(message).collect()

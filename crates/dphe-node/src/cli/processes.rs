@@ -81,8 +81,9 @@ impl Party {
         };
         let child = child
             .args(more)
-            // as deploy/ has it: pools of memory for every thread are a waste here
+            // as deploy/ has it: pools of memory for every thread are a waste here, and long lists go back when done with
             .env("MALLOC_ARENA_MAX", "2")
+            .env("MALLOC_MMAP_THRESHOLD_", "65536")
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(runtime)?)
             .stderr(file)

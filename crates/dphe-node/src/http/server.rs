@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse as _;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use dphe::Party;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -376,6 +376,10 @@ pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, 
     }
 }
 
+/// What a connection reads ahead, and the longest head of a request: what ten thousand of them may cost counts for more
+/// than fewer, larger reads.
+const BUFFER: usize = 8 << 10;
+
 async fn serve_http<S, H>(io: TokioIo<S>, service: H, limits: Limits, mut shutdown: Shutdown)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -385,7 +389,7 @@ where
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
-        .max_buf_size(64 * 1024)
+        .max_buf_size(BUFFER)
         .serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {
@@ -410,23 +414,27 @@ pub async fn read_body(request: Request<Body>, most: u64, patience: Duration) ->
     if length > most {
         return Err(HttpCode::Size.because(format!("a body of {length} bytes, and {most} are allowed here")));
     }
-    // no more than was said is set aside, and that is bounded
-    let mut bytes = BytesMut::new();
+    // no more than twice what came is set aside, and no more than was said, which is bounded
+    let (mut bytes, length) = (Vec::new(), length as usize);
     let mut body = request.into_body();
     let read = async {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| HttpCode::Timeout.because("the body ended before its length"))?;
             if let Ok(data) = frame.into_data() {
-                if bytes.len() as u64 + data.len() as u64 > length {
+                let needed = bytes.len() + data.len();
+                if needed > length {
                     return Err(HttpCode::Size.because("the body is longer than it said"));
+                }
+                if needed > bytes.capacity() {
+                    bytes.reserve_exact(needed.max(2 * bytes.capacity()).min(length) - bytes.len());
                 }
                 bytes.extend_from_slice(&data);
             }
         }
         Ok(())
     };
-    match timeout(patience_for(length, patience), read).await {
-        Ok(Ok(())) if bytes.len() as u64 == length => Ok(bytes.freeze()),
+    match timeout(patience_for(length as u64, patience), read).await {
+        Ok(Ok(())) if bytes.len() == length => Ok(bytes.into()),
         Ok(Ok(())) => Err(HttpCode::Timeout.because("the body ended before its length")),
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(HttpCode::Timeout.because("the body came too slowly")),

@@ -56,7 +56,7 @@ pub fn issue_certificates(
     // all is looked at before anything is written
     let mut made = Vec::new();
     for &party in parties {
-        let name = certificate_name(task, party, kit.roster().identity(party)?);
+        let name = certificate_name(task, party, &kit.roster().identity(party)?);
         let key = new_key()?;
         let pem = authority.issue(&name, &key, validity)?;
         made.push((party, pem, Some(Zeroizing::new(key.serialize_pem()))));
@@ -65,7 +65,7 @@ pub fn issue_certificates(
         let party = request.party()?;
         let (identity, pem) = request.check(kit.task_file())?;
         let refuse = |reason: &str| KitError::Request { party: role_name(party), reason: reason.into() };
-        if *kit.roster().identity(party)? != identity {
+        if kit.roster().identity(party)? != identity {
             return Err(refuse("the roster has another identity for this party").into());
         }
         request.check_signature(task, &identity)?;

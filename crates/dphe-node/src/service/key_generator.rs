@@ -208,7 +208,7 @@ impl<S: LogStore> Actor<S> {
                     answers.push(message);
                 }
                 Action::Wake(time) => self.alarm = Some(time),
-                Action::Poll(_) | Action::Notify(_) => {}
+                Action::Announce(_) | Action::Poll(_) | Action::Notify(_) => {}
             }
         }
         Ok(())

@@ -1,11 +1,10 @@
 //! Uploads that come in pieces: a file each until they are whole, so that a lost connection or a restart costs only what
 //! was under way. Nothing here is promised to anybody; the promise is the acknowledgement.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use dphe::{Round, UserId};
 use tokio::sync::Mutex as AsyncMutex;
@@ -41,7 +40,7 @@ impl Pieces {
         match self {
             Self::Files(files) => files.put(round, user, offset, total, piece).await,
             Self::Rows(tally) => {
-                tally.put_piece(round, user, offset, total, &piece).await.map_err(std::io::Error::other)
+                tally.put_piece(round, user, offset, total, piece).await.map_err(std::io::Error::other)
             }
         }
     }
@@ -50,15 +49,17 @@ impl Pieces {
 #[derive(Clone)]
 pub(super) struct Uploads {
     folder: PathBuf,
-    /// One piece of a user's at a time.
-    turns: Arc<Mutex<HashMap<UserId, Arc<AsyncMutex<()>>>>>,
+    /// One piece of a user's at a time; users who share a turn wait for each other.
+    turns: Arc<[Arc<AsyncMutex<()>>]>,
 }
+
+const TURNS: usize = 64;
 
 impl Uploads {
     pub(super) fn new(data: &Path) -> std::io::Result<Self> {
         let folder = data.join("uploads");
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { folder, turns: Arc::default() })
+        Ok(Self { folder, turns: (0..TURNS).map(|_| Arc::default()).collect() })
     }
 
     fn path(&self, round: Round, user: UserId) -> PathBuf {
@@ -80,11 +81,7 @@ impl Uploads {
         total: u64,
         piece: bytes::Bytes,
     ) -> std::io::Result<Piece> {
-        let turn = match self.turns.lock() {
-            Ok(mut turns) => turns.entry(user).or_default().clone(),
-            Err(_) => return Err(std::io::Error::other("a thread panicked")),
-        };
-        let turn = turn.lock_owned().await;
+        let turn = self.turns[user.get() as usize % TURNS].clone().lock_owned().await;
         let path = self.path(round, user);
         blocking(move || {
             // held to the end, also when whoever asked has hung up
@@ -99,7 +96,7 @@ impl Uploads {
                 return Ok(Piece::Misplaced(here));
             }
             if offset == 0 && piece.len() as u64 == total {
-                return Ok(Piece::Whole(piece.to_vec()));
+                return Ok(Piece::Whole(piece));
             }
             let mut options = File::options();
             options.create(true).append(true);
@@ -113,7 +110,7 @@ impl Uploads {
             let mut whole = Vec::new();
             File::open(&path)?.take(total).read_to_end(&mut whole)?;
             std::fs::remove_file(&path)?;
-            Ok(Piece::Whole(whole))
+            Ok(Piece::Whole(whole.into()))
         })
         .await
     }

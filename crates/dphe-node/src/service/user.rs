@@ -298,7 +298,7 @@ impl<S: LogStore + Archive> Actor<S> {
                 Action::Replace(bytes) => self.store.replace(&bytes).await?,
                 Action::Send { message, .. } => self.upload(message),
                 // the poller asks all the time
-                Action::Poll(_) => {}
+                Action::Announce(_) | Action::Poll(_) => {}
                 Action::Wake(time) => self.alarm = Some(time),
                 Action::Notify(Notice::Train { round, support }) => self.train(round, support).await?,
                 Action::Notify(Notice::Finished { round, ending, included, model }) => {

@@ -197,6 +197,12 @@ impl AggregatorParty {
         self.state.uploads().map(|uploads| uploads.keys().copied().collect()).unwrap_or_default()
     }
 
+    /// Sums of nothing yet, of the round at hand: what others collect is added, and handed in as
+    /// [`AggregatorEvent::Gathered`].
+    pub fn empty(&self) -> Collecting {
+        self.aggregator.begin(self.round)
+    }
+
     /// Takes one step.
     ///
     /// # Errors
@@ -268,12 +274,8 @@ impl AggregatorParty {
         }
         LogPoint::follow(&mut self.seen, given.log)?;
         let mut actions = vec![self.desk.append(TICKET, &[&ticket.to_bytes()])];
-        let users: Vec<UserId> = self.desk.roster.users().collect();
-        let message = ticket.to_bytes();
+        actions.push(Action::Announce(ticket.to_bytes()));
         self.gather(ticket, now);
-        actions.extend(
-            users.into_iter().map(|user| Action::Send { to: Party::User(user), message: message.clone() }),
-        );
         self.send_again(now, &mut actions);
         Ok(actions)
     }
@@ -373,6 +375,7 @@ impl AggregatorParty {
         if users < floor {
             return Err(Error::SetSmall { users, floor });
         }
+        collected.check_count()?;
         let by_user: BTreeMap<UserId, Digest> = uploads.iter().map(|p| (p.user, p.body_hash)).collect();
         if by_user.len() != uploads.len() || !by_user.keys().copied().eq(collected.users()) {
             return Err(Error::Storage { reason: "the users of the sum are not those of the list" });
@@ -557,9 +560,7 @@ impl AggregatorParty {
         let Some(ended) = self.last.clone() else { return };
         let close = ended.close.to_bytes();
         // the model itself is fetched by those who want it, one at a time
-        for user in self.desk.roster.users() {
-            actions.push(Action::Send { to: Party::User(user), message: close.clone() });
-        }
+        actions.push(Action::Announce(close.clone()));
         actions.push(Action::Send { to: Party::KeyGenerator, message: close });
         let round = self.round;
         self.round = round.next();

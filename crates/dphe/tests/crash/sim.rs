@@ -604,7 +604,7 @@ impl<'w> Sim<'w> {
 
     fn carry_out(&mut self, party: Party, mut actions: Vec<Action>) {
         if self.plan.sabotage == Sabotage::SendBeforeSync {
-            actions.sort_by_key(|action| !matches!(action, Action::Send { .. }));
+            actions.sort_by_key(|action| !matches!(action, Action::Send { .. } | Action::Announce(_)));
         }
         // a crash that waits for the messages after a write
         let mut pending: Option<(Mode, u64)> = None;
@@ -637,10 +637,17 @@ impl<'w> Sim<'w> {
                     }
                 }
                 (Action::Send { to, message }, _) => {
-                    self.ledger.send(party, *to, message, &self.world.roster);
-                    self.transmit(party, *to, Packet::Message(message.clone()));
+                    self.send(party, *to, message);
                     if let Some((Mode::SentOne, away)) = pending {
                         return self.crash(party, away);
+                    }
+                }
+                (Action::Announce(message), _) => {
+                    for user in self.world.roster.users() {
+                        self.send(party, Party::User(user), message);
+                        if let Some((Mode::SentOne, away)) = pending {
+                            return self.crash(party, away);
+                        }
                     }
                 }
                 (Action::Poll(round), _) => {
@@ -662,6 +669,11 @@ impl<'w> Sim<'w> {
             let away = 5_000 + self.below(40_000);
             self.crash(party, away);
         }
+    }
+
+    fn send(&mut self, from: Party, to: Party, message: &[u8]) {
+        self.ledger.send(from, to, message, &self.world.roster);
+        self.transmit(from, to, Packet::Message(message.to_vec()));
     }
 
     /// Writes, as far as it gets: a crash to come after what follows, or at once.

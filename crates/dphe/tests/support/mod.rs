@@ -264,6 +264,13 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                         queue.push_back((to, message));
                         continue;
                     }
+                    Action::Announce(message) => {
+                        for &id in users.keys() {
+                            t.messages.push((party, message.clone()));
+                            queue.push_back((Party::User(id), message.clone()));
+                        }
+                        continue;
+                    }
                     Action::Poll(round) => {
                         let Party::User(user) = party else { panic!("only users ask") };
                         let event = AggregatorEvent::Poll { user, round };

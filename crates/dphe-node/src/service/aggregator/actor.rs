@@ -1,13 +1,15 @@
 //! The one that runs the party: it does one thing after the other, and nothing before what it follows from is stored.
 
+mod shared;
+
+pub(super) use shared::Shared;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use dphe::message::{
-    Close, Ending, Freeze, Message as _, Participant, Publish, RoundTicket, Signed, UploadAck, kind,
-};
-use dphe::party::{Action, AggregatorEvent, AggregatorParty, Intake, Notice, Time};
+use dphe::message::{Close, Ending, Freeze, Message as _, Publish, RoundTicket, Signed, UploadAck, kind};
+use dphe::party::{Action, AggregatorEvent, AggregatorParty, Notice, Time};
 use dphe::{Digest, Party, Roster, Round, UserId, WeightSum};
 use rand_core::Rng as _;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -23,7 +25,6 @@ use crate::http::server::Shutdown;
 use crate::http::write_list;
 use crate::kit::Kit;
 use crate::learning::ModelMaker;
-use crate::store::postgres::{BoardRow, Closed, Tally};
 use crate::store::{Archive, LogStore};
 use crate::task_file::CollectSection;
 use crate::telemetry::Metrics;
@@ -70,27 +71,6 @@ pub(super) struct Actor<S, M> {
     metrics: Arc<Metrics>,
 }
 
-/// What is collected by all replicas, and how this one sees it.
-pub(super) struct Shared {
-    pub(super) tally: Tally,
-    pub(super) intake: Arc<Intake>,
-    collected: Vec<UserId>,
-    /// When to look again.
-    look_at: Option<Time>,
-    /// When this was last told to the others.
-    shown: Time,
-}
-
-impl Shared {
-    pub(super) fn new(tally: Tally, intake: Arc<Intake>) -> Self {
-        Self { tally, intake, collected: Vec::new(), look_at: None, shown: Time(0) }
-    }
-}
-
-/// How often the one who leads looks how many uploads there are, in milliseconds.
-const LOOK: u64 = 200;
-/// How often the others are told how many there are, in milliseconds.
-const SHOW: u64 = 1_000;
 /// Rounds that are shown, at least; all are in the store.
 pub(super) const RECORDS: usize = 500;
 /// How long uploads alone are kept from those who wait: each costs as many wake-ups as there are users.
@@ -251,66 +231,6 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         let (model, deadline) = (Digest::of_model(&model), self.collect.time.max.0);
         self.recording = Recording::begin();
         self.step("start", AggregatorEvent::Start { model, deadline, nonce }).await?;
-        Ok(())
-    }
-
-    /// Looks how far the replicas are, and fixes the set when it is time.
-    async fn look(&mut self, out_of_time: bool) -> Result<(), Error> {
-        let (round, Time(now)) = (self.machine.party()?.round(), self.clock.now());
-        let soft = self.soft_deadline.is_none_or(|time| time <= Time(now));
-        let due = self.soft_deadline.is_some() && soft;
-        if soft {
-            self.soft_deadline = None;
-        }
-        let Some(shared) = &mut self.shared else { return Ok(()) };
-        if !out_of_time && !due && shared.look_at.is_some_and(|time| time > Time(now)) {
-            return Ok(());
-        }
-        shared.look_at = Some(Time(now.saturating_add(LOOK)));
-        let (users, closed) = shared.tally.users(round).await?;
-        shared.collected = users;
-        let (count, roster) = (shared.collected.len(), &self.roster);
-        let all = roster.users().len().min(roster.task().max_users());
-        if closed || out_of_time || count >= all || (soft && count >= roster.floor()) {
-            self.gather(round).await?;
-        }
-        Ok(())
-    }
-
-    /// Fixes the set: what came until now is in it, and nothing else will be.
-    async fn gather(&mut self, round: Round) -> Result<(), Error> {
-        (self.alarm, self.soft_deadline) = (None, None);
-        let Some(shared) = &mut self.shared else { return Ok(()) };
-        shared.look_at = None;
-        let Some((_, ticket)) = self.board.borrow().ticket.clone() else {
-            return Err(Error::Unexpected { what: "a round without a ticket" });
-        };
-        let Closed { headers, partials } = shared.tally.close(round).await?;
-        for header in &headers {
-            self.recording.upload(header.user, usize::try_from(header.bytes).unwrap_or(usize::MAX));
-        }
-        let uploads = headers.iter().map(|h| Participant { user: h.user, body_hash: h.body_hash }).collect();
-        let users: Vec<(UserId, Vec<u8>)> = headers.into_iter().map(|h| (h.user, h.noise)).collect();
-        let intake = shared.intake.clone();
-        let sums = tokio::task::spawn_blocking(move || {
-            let tickets = crate::http::read_list(&ticket).unwrap_or_default();
-            let ticket = tickets.first().copied().unwrap_or_default();
-            intake.begin(ticket)?.restore(&partials, &users)
-        });
-        const PANICKED: Error = Error::Unexpected { what: "a sum that could not be made" };
-        let refused = match sums.await.map_err(|_| PANICKED)? {
-            Ok(collected) => {
-                let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
-                self.step("gathered", event).await?
-            }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = refused {
-            // too few, noise that appears twice, or rows that do not belong together
-            tracing::error!(round = round.get(), %error, "what was collected cannot be used");
-            self.recording.problem(error.to_string());
-            self.step("abort", AggregatorEvent::Abort).await?;
-        }
         Ok(())
     }
 
@@ -483,7 +403,8 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
                         let _ = reply.send(Ok(message));
                     }
                 }
-                Action::Send { .. } | Action::Poll(_) => {}
+                // users find it on the board
+                Action::Announce(_) | Action::Send { .. } | Action::Poll(_) => {}
                 Action::Wake(time) => self.alarm = Some(time),
                 Action::Notify(Notice::Opened { sum, overlap }) => {
                     self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
@@ -560,11 +481,9 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if let Some(shared) = &mut self.shared {
             let stands = |status: &Status| (status.round, status.phase.clone(), status.over);
             let only_more = stands(&status) == stands(&old.status);
-            // how many there are is written for all to see, but not at every look
-            if only_more && now < Time(shared.shown.0.saturating_add(SHOW)) {
+            if !shared.is_worth_showing(only_more, now) {
                 return Ok(());
             }
-            shared.shown = now;
         }
         self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
         let mut board = Board { status, records: self.records.clone(), ..(*old).clone() };
@@ -580,7 +499,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
             board.model = model.map(|(_, model)| (Digest::of_model(&model), model.into()));
         }
         if let Some(shared) = &self.shared {
-            show(&shared.tally, &old, &board).await?;
+            shared.show(&old, &board).await?;
         }
         let stands = |board: &Board| (board.status.round, board.status.phase.clone(), board.status.over);
         let soon = Time(self.told.0.saturating_add(TELL));
@@ -621,26 +540,4 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         board.gather_news();
         Ok(())
     }
-}
-
-/// Shows a board to all replicas, or as much of it as has changed.
-async fn show(tally: &Tally, old: &Board, new: &Board) -> Result<(), Error> {
-    let status = serde_json::to_string(&new.status).unwrap_or_default();
-    let pages = |board: &Board| {
-        let ended = board.ended.as_ref().map(|(round, _)| *round);
-        let ticket = board.ticket.as_ref().map(|(hash, _)| *hash);
-        let model = board.model.as_ref().map(|(digest, _)| *digest);
-        (ended, ticket, model, board.records.len(), board.status.round)
-    };
-    if pages(old) == pages(new) && old.status.round > 0 {
-        tally.put_status(&status).await?;
-        return Ok(());
-    }
-    let row = BoardRow {
-        status,
-        ended: new.ended.as_ref().map(|(round, list)| (*round, list.to_vec())),
-        ticket: new.ticket.as_ref().map(|(_, list)| list.to_vec()),
-        model: new.model.as_ref().map(|(_, model)| model.to_vec()),
-    };
-    Ok(tally.put_board(&row).await?)
 }

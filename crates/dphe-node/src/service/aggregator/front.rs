@@ -261,7 +261,7 @@ async fn take(
     let gone = || HttpCode::Shutdown.because("the aggregator is going down");
     front
         .arrivals
-        .send(Arrived { user, message: message.into(), reply, _places: (own_place, place) })
+        .send(Arrived { user, message, reply, _places: (own_place, place) })
         .await
         .map_err(|_| gone())?;
     let ack = answer.await.map_err(|_| gone())??;

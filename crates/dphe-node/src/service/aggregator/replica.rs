@@ -79,7 +79,7 @@ pub async fn run_replica<M: ModelMaker>(
         tracing::info!(epoch = lead.mark().epoch, "this replica leads");
         metrics.leads.set(1);
         let led = store.led_by(&lead);
-        let shared = Shared::new(led.tally(), intake.clone());
+        let shared = Shared::new(led.tally(), options.threads);
         let (client, events) = (key_generator.again(), events.clone());
         let ended = tokio::select! {
             () = lead.lost() => Err(StoreError::Deposed.into()),

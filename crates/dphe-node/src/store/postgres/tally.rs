@@ -40,15 +40,6 @@ pub enum Committed {
     Closed,
 }
 
-/// A round that takes no more uploads.
-#[derive(Clone, Debug)]
-pub struct Closed {
-    /// All who are in.
-    pub headers: Vec<Header>,
-    /// The partial sums.
-    pub partials: Vec<Vec<u8>>,
-}
-
 /// What the one who leads shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoardRow {
@@ -163,19 +154,26 @@ impl Tally {
             .read(async |db| {
                 let open = sqlx::query("SELECT closed FROM rounds WHERE round = $1").bind(number(round));
                 let open = open.fetch_optional(&mut *db).await?;
-                let users = sqlx::query("SELECT user_id FROM uploads WHERE round = $1 ORDER BY user_id");
-                Ok((open, users.bind(number(round)).fetch_all(&mut *db).await?))
+                // one row: thousands of them take more memory than what is in them
+                let users = "SELECT COALESCE(ARRAY_AGG(user_id ORDER BY user_id), '{}') FROM uploads WHERE round = $1";
+                Ok((open, sqlx::query(users).bind(number(round)).fetch_one(&mut *db).await?))
             })
             .await?;
         let closed = rows.0.map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
-        Ok((rows.1.iter().map(|row| user(row, 0)).collect::<Result<_, _>>()?, closed))
+        let users: Vec<i64> = rows.1.try_get(0)?;
+        Ok((users.into_iter().map(user_of).collect::<Result<_, _>>()?, closed))
     }
 
-    /// Closes a round: whoever is in by then is in it. By the one who leads; again, the same is found.
+    /// Closes a round: whoever is in by then is in it, and handed to `take`, in order. Returns the partial sums. By the
+    /// one who leads; again, the same is found.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn close(&self, round: Round) -> Result<Closed, StoreError> {
+    pub async fn close(
+        &self,
+        round: Round,
+        mut take: impl FnMut(Header),
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         // waits for batches under way, and they for nobody
         let work = async {
             let mut held = self.store.hold().await?;
@@ -185,10 +183,9 @@ impl Tally {
             self.store.check_mark(held.db()?).await?;
             let query = sqlx::query("UPDATE rounds SET closed = TRUE WHERE round = $1");
             query.bind(number(round)).execute(held.db()?).await?;
-            let mut headers: Vec<Header> = Vec::new();
+            let mut last = 0;
             // not all at once: rows take more memory than what is in them
             loop {
-                let last = headers.last().map_or(0, |header| i64::from(header.user.get()));
                 let rows = sqlx::query(
                     "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
                      ORDER BY user_id LIMIT 500",
@@ -198,17 +195,19 @@ impl Tally {
                     break;
                 }
                 for row in &rows {
-                    headers.push(header(row)?);
+                    let header = header(row)?;
+                    last = i64::from(header.user.get());
+                    take(header);
                 }
             }
             let partials =
                 sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
             let partials = partials.bind(number(round)).fetch_all(held.db()?).await?;
             held.commit().await?;
-            Ok::<_, StoreError>((headers, partials))
+            Ok::<_, StoreError>(partials)
         };
         // all that is left of the round comes over one line
-        let (headers, partials) = within(5 * self.store.patience(), work).await?;
+        let partials = within(5 * self.store.patience(), work).await?;
         let mut sums: Vec<(i32, Vec<u8>)> = Vec::new();
         for row in &partials {
             let (shard, bytes) = (row.try_get(0)?, row.try_get::<&[u8], _>(1)?);
@@ -217,7 +216,7 @@ impl Tally {
                 None => sums.push((shard, bytes.to_vec())),
             }
         }
-        Ok(Closed { headers, partials: sums.into_iter().map(|(_, sum)| sum).collect() })
+        Ok(sums.into_iter().map(|(_, sum)| sum).collect())
     }
 
     /// How much of an upload is here.
@@ -240,10 +239,10 @@ impl Tally {
         user: UserId,
         offset: u64,
         total: u64,
-        piece: &[u8],
+        piece: bytes::Bytes,
     ) -> Result<Piece, StoreError> {
         if offset == 0 && piece.len() as u64 == total {
-            return Ok(Piece::Whole(piece.to_vec()));
+            return Ok(Piece::Whole(piece));
         }
         let work = async {
             let _turn = self.store.pieces.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?;
@@ -269,7 +268,7 @@ impl Tally {
                 let query =
                     sqlx::query("INSERT INTO pieces (round, user_id, start, bytes) VALUES ($1, $2, $3, $4)");
                 let query = query.bind(number(round)).bind(i64::from(user.get()));
-                query.bind(offset.cast_signed()).bind(piece).execute(held.db()?).await?;
+                query.bind(offset.cast_signed()).bind(&piece[..]).execute(held.db()?).await?;
                 held.commit().await?;
                 return Ok(Piece::Stored(here));
             }
@@ -280,10 +279,10 @@ impl Tally {
             for row in &rows {
                 whole.extend_from_slice(row.try_get(0)?);
             }
-            whole.extend_from_slice(piece);
+            whole.extend_from_slice(&piece);
             forget_pieces(held.db()?, round, user).await?;
             held.commit().await?;
-            Ok::<_, StoreError>(Piece::Whole(whole))
+            Ok::<_, StoreError>(Piece::Whole(whole.into()))
         };
         within(self.store.patience(), work).await
     }
@@ -481,7 +480,10 @@ async fn forget_pieces(db: &mut PgConnection, round: Round, user: UserId) -> Res
 }
 
 fn user(row: &PgRow, column: usize) -> Result<UserId, StoreError> {
-    let number = row.try_get::<i64, _>(column)?;
+    user_of(row.try_get(column)?)
+}
+
+fn user_of(number: i64) -> Result<UserId, StoreError> {
     u32::try_from(number).ok().and_then(UserId::new).ok_or_else(damaged)
 }
 

@@ -61,7 +61,7 @@ impl Intake {
         if !keys.ua.keys().copied().eq(roster.users()) {
             return Err(Error::Roster);
         }
-        if *roster.identity(Party::Aggregator)? != identity.identity() {
+        if roster.identity(Party::Aggregator)? != identity.identity() {
             return Err(Error::Signature);
         }
         let office = Arc::new(Office { identity, roster, threads });
@@ -109,18 +109,6 @@ impl IntakeRound {
     /// Sums of nothing yet.
     pub fn empty(&self) -> Collecting {
         self.aggregator.begin(self.round())
-    }
-
-    /// See [`Aggregator::restore`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn restore<P: AsRef<[u8]>>(
-        &self,
-        partials: &[P],
-        users: &[(UserId, Vec<u8>)],
-    ) -> Result<Collecting, Error> {
-        self.aggregator.restore(self.round(), partials, users, self.office.threads)
     }
 
     /// Adds what was collected to a partial sum; an empty one is the sum of nothing.

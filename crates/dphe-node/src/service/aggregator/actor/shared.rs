@@ -1,0 +1,127 @@
+//! Where replicas take uploads, the one who leads looks how far they are, fixes the set, and shows the board to all.
+
+use dphe::message::Participant;
+use dphe::party::{AggregatorEvent, Time};
+use dphe::{Round, Threads, UserId};
+
+use super::super::Board;
+use super::Actor;
+use crate::Error;
+use crate::learning::ModelMaker;
+use crate::store::postgres::{BoardRow, Tally};
+use crate::store::{Archive, LogStore};
+
+/// What is collected by all replicas, and how this one sees it.
+pub(in super::super) struct Shared {
+    pub(super) tally: Tally,
+    threads: Threads,
+    pub(super) collected: Vec<UserId>,
+    /// When to look again.
+    pub(super) look_at: Option<Time>,
+    /// When this was last told to the others.
+    shown: Time,
+}
+
+/// How often the one who leads looks how many uploads there are, in milliseconds.
+const LOOK: u64 = 200;
+/// How often the others are told how many there are, in milliseconds.
+const SHOW: u64 = 1_000;
+
+impl Shared {
+    pub(in super::super) fn new(tally: Tally, threads: Threads) -> Self {
+        Self { tally, threads, collected: Vec::new(), look_at: None, shown: Time(0) }
+    }
+
+    /// Whether to tell the others, of which a mere number of uploads is told from time to time only.
+    pub(super) fn is_worth_showing(&mut self, only_more: bool, now: Time) -> bool {
+        let worth = !only_more || now >= Time(self.shown.0.saturating_add(SHOW));
+        if worth {
+            self.shown = now;
+        }
+        worth
+    }
+
+    /// Shows a board to all replicas, or as much of it as has changed.
+    pub(super) async fn show(&self, old: &Board, new: &Board) -> Result<(), Error> {
+        let status = serde_json::to_string(&new.status).unwrap_or_default();
+        let pages = |board: &Board| {
+            let ended = board.ended.as_ref().map(|(round, _)| *round);
+            let ticket = board.ticket.as_ref().map(|(hash, _)| *hash);
+            let model = board.model.as_ref().map(|(digest, _)| *digest);
+            (ended, ticket, model, board.records.len(), board.status.round)
+        };
+        if pages(old) == pages(new) && old.status.round > 0 {
+            self.tally.put_status(&status).await?;
+            return Ok(());
+        }
+        let row = BoardRow {
+            status,
+            ended: new.ended.as_ref().map(|(round, list)| (*round, list.to_vec())),
+            ticket: new.ticket.as_ref().map(|(_, list)| list.to_vec()),
+            model: new.model.as_ref().map(|(_, model)| model.to_vec()),
+        };
+        Ok(self.tally.put_board(&row).await?)
+    }
+}
+
+impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
+    /// Looks how far the replicas are, and fixes the set when it is time.
+    pub(super) async fn look(&mut self, out_of_time: bool) -> Result<(), Error> {
+        let (round, Time(now)) = (self.machine.party()?.round(), self.clock.now());
+        let soft = self.soft_deadline.is_none_or(|time| time <= Time(now));
+        let due = self.soft_deadline.is_some() && soft;
+        if soft {
+            self.soft_deadline = None;
+        }
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        if !out_of_time && !due && shared.look_at.is_some_and(|time| time > Time(now)) {
+            return Ok(());
+        }
+        shared.look_at = Some(Time(now.saturating_add(LOOK)));
+        let (users, closed) = shared.tally.users(round).await?;
+        shared.collected = users;
+        let (count, roster) = (shared.collected.len(), &self.roster);
+        let all = roster.users().len().min(roster.task().max_users());
+        if closed || out_of_time || count >= all || (soft && count >= roster.floor()) {
+            self.gather(round).await?;
+        }
+        Ok(())
+    }
+
+    /// Fixes the set: what came until now is in it, and nothing else will be.
+    async fn gather(&mut self, round: Round) -> Result<(), Error> {
+        (self.alarm, self.soft_deadline) = (None, None);
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        shared.look_at = None;
+        let mut collected = self.machine.party()?.empty();
+        let (recording, mut uploads, mut refused) = (&mut self.recording, Vec::new(), None);
+        // one after the other: noise takes most of the memory that a round costs, and this much of it is enough
+        let partials = shared.tally.close(round, |header| {
+            recording.upload(header.user, usize::try_from(header.bytes).unwrap_or(usize::MAX));
+            uploads.push(Participant { user: header.user, body_hash: header.body_hash });
+            if refused.is_none() {
+                refused = collected.add_user(header.user, &header.noise).err();
+            }
+        });
+        let (partials, threads) = (partials.await?, shared.threads);
+        let sums = tokio::task::spawn_blocking(move || {
+            partials.iter().try_for_each(|partial| collected.add_partial(partial, threads))?;
+            Ok(collected)
+        });
+        const PANICKED: Error = Error::Unexpected { what: "a sum that could not be made" };
+        let refused = match (refused, sums.await.map_err(|_| PANICKED)?) {
+            (None, Ok(collected)) => {
+                let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
+                self.step("gathered", event).await?
+            }
+            (Some(error), _) | (None, Err(error)) => Some(error),
+        };
+        if let Some(error) = refused {
+            // too few, noise that appears twice, or rows that do not belong together
+            tracing::error!(round = round.get(), %error, "what was collected cannot be used");
+            self.recording.problem(error.to_string());
+            self.step("abort", AggregatorEvent::Abort).await?;
+        }
+        Ok(())
+    }
+}
