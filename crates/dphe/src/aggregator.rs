@@ -286,15 +286,13 @@ impl Collecting {
     /// Ends the round. This is the only way to a [`SealedSum`] that has not come over the wire.
     ///
     /// # Errors
-    /// [`Error::SetSmall`] below the task's floor; the round is given back and goes on.
+    /// [`Error::SetSmall`] below the task's floor, and what [`Collecting::check_count`] says; the round is given back.
     pub fn close(self, threads: Threads) -> Result<SealedSum, StillCollecting> {
         let floor = self.keys.task.floor(self.keys.ua.len());
         let users = self.users.len();
-        if users < floor {
-            return Err(StillCollecting {
-                collecting: Box::new(self),
-                error: Error::SetSmall { users, floor },
-            });
+        let enough = if users < floor { Err(Error::SetSmall { users, floor }) } else { self.check_count() };
+        if let Err(error) = enough {
+            return Err(StillCollecting { collecting: Box::new(self), error });
         }
         Ok(SealedSum {
             task: self.keys.task.clone(),

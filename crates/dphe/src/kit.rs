@@ -232,14 +232,13 @@ fn read_users(input: &mut Reader<'_>) -> Result<BTreeMap<UserId, UserAggregatorS
     if count > TaskParams::MOST_USERS {
         return Err(Error::Size { what: "the number of users" });
     }
-    let mut users: Vec<(UserId, UserAggregatorSeed)> = Vec::new();
+    let mut users = BTreeMap::new();
     for _ in 0..count {
         let user = input.user()?;
-        if users.last().is_some_and(|&(last, _)| last >= user) {
+        if users.last_key_value().is_some_and(|(&last, _)| last >= user) {
             return Err(Error::SetOrder);
         }
-        users.push((user, read_seed(input, UserAggregatorSeed::from_parts)?));
+        users.insert(user, read_seed(input, UserAggregatorSeed::from_parts)?);
     }
-    // all at once: a map that grows from below takes twice the memory
-    Ok(users.into_iter().collect())
+    Ok(users)
 }

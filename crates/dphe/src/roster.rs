@@ -106,7 +106,7 @@ impl Roster {
         for _ in 0..count {
             let user = input.user()?;
             Identity::from_bytes(&input.array()?)?;
-            if users.last() >= Some(&user) {
+            if users.last().is_some_and(|&last| last >= user) {
                 return Err(Error::SetOrder);
             }
             users.push(user);

@@ -54,12 +54,16 @@ impl Round {
         let mut collected = self.intake.empty();
         users.iter().try_for_each(|(user, noise)| collected.add_user(*user, noise))?;
         partials.iter().try_for_each(|partial| collected.add_partial(partial.as_ref(), Threads::ONE))?;
-        collected.check_count()?;
         Ok(collected)
     }
 
-    /// As replicas do: each upload folded into one of two partial sums, which are written down and read in between.
     fn gather(&self, uploads: &[Vec<u8>]) -> (Collecting, Vec<Participant>) {
+        let Folded { shards, users, participants } = self.fold(uploads);
+        (self.restore(&shards, &users).unwrap(), participants)
+    }
+
+    /// As replicas do: each upload folded into one of two partial sums, which are written down and read in between.
+    fn fold(&self, uploads: &[Vec<u8>]) -> Folded {
         let mut shards: [Vec<u8>; 2] = Default::default();
         let (mut participants, mut users) = (Vec::new(), Vec::new());
         for (i, message) in uploads.iter().enumerate() {
@@ -69,8 +73,15 @@ impl Round {
             *shard = self.intake.add_to(shard, collecting).unwrap();
             participants.push(Participant { user, body_hash });
         }
-        (self.restore(&shards, &users).unwrap(), participants)
+        Folded { shards, users, participants }
     }
+}
+
+/// What replicas write down.
+struct Folded {
+    shards: [Vec<u8>; 2],
+    users: Vec<(UserId, Vec<u8>)>,
+    participants: Vec<Participant>,
 }
 
 fn sent(actions: &[Action]) -> &[u8] {
@@ -162,8 +173,19 @@ fn what_is_not_right_is_refused() {
         assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
     }
     // one that was added twice, or not at all
-    assert!(matches!(refused(&[&partial, &partial], &one), Error::Storage { .. }));
-    assert!(matches!(refused(&[], &one), Error::Storage { .. }));
+    let Folded { shards: [a, b], users, participants } = round.fold(&uploads);
+    for partials in [vec![&a, &b, &b], vec![&a], vec![]] {
+        let collected = round.restore(&partials, &users).unwrap();
+        assert!(matches!(collected.check_count(), Err(Error::Storage { .. })));
+        let (mut aggregator, _) = round.aggregator();
+        let event =
+            AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants.clone() };
+        assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
+        assert_eq!(aggregator.phase(), "collecting");
+        let collected = round.restore(&partials, &users).unwrap();
+        let still = collected.close(Threads::ONE).unwrap_err();
+        assert!(matches!(Error::from(still), Error::Storage { .. }));
+    }
     // noise that appears twice, whoever took it
     let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];
     assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: support::user_id(5) });

@@ -79,11 +79,14 @@ impl Party {
             Place::Folder(data) => child.arg("--data").arg(data).env_remove(DATABASE),
             Place::Database(url) => child.env(DATABASE, url),
         };
+        if command.contains(&"aggregator") {
+            // as deploy/ has it, too: long lists go back to the system when they are done with
+            child.env("MALLOC_MMAP_THRESHOLD_", "65536");
+        }
         let child = child
             .args(more)
-            // as deploy/ has it: pools of memory for every thread are a waste here, and long lists go back when done with
+            // as deploy/ has it: pools of memory for every thread are a waste here
             .env("MALLOC_ARENA_MAX", "2")
-            .env("MALLOC_MMAP_THRESHOLD_", "65536")
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(runtime)?)
             .stderr(file)

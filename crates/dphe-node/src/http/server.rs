@@ -320,7 +320,7 @@ async fn connection(
         return;
     };
     let service = OfParty { service: TowerToHyperService::new(router), peer: Peer(party) };
-    serve_http(TokioIo::new(stream), service, limits, shutdown).await;
+    serve_http(TokioIo::new(stream), service, BUFFER, limits, shutdown).await;
 }
 
 /// Every request of a connection is its party's.
@@ -370,17 +370,19 @@ pub async fn serve_plain(listener: TcpListener, router: Router, limits: Limits, 
         let (router, shutdown) = (router.clone(), shutdown.clone());
         tokio::spawn(async move {
             let service = TowerToHyperService::new(router);
-            serve_http(TokioIo::new(unread(stream, limits)), service, limits, shutdown).await;
+            serve_http(TokioIo::new(unread(stream, limits)), service, PLAIN_BUFFER, limits, shutdown).await;
             drop(permit);
         });
     }
 }
 
-/// What a connection reads ahead, and the longest head of a request: what ten thousand of them may cost counts for more
-/// than fewer, larger reads.
+/// What a connection of a party reads ahead, and the longest head of its requests: what ten thousand of them may cost
+/// counts for more than fewer, larger reads.
 const BUFFER: usize = 8 << 10;
+/// Browsers send all cookies of a machine.
+const PLAIN_BUFFER: usize = 64 << 10;
 
-async fn serve_http<S, H>(io: TokioIo<S>, service: H, limits: Limits, mut shutdown: Shutdown)
+async fn serve_http<S, H>(io: TokioIo<S>, service: H, buffer: usize, limits: Limits, mut shutdown: Shutdown)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     H: Service<Request<Incoming>, Response = axum::response::Response, Error = Infallible>,
@@ -389,7 +391,7 @@ where
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
-        .max_buf_size(BUFFER)
+        .max_buf_size(buffer)
         .serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {

@@ -53,6 +53,7 @@ pub(super) struct Uploads {
     turns: Arc<[Arc<AsyncMutex<()>>]>,
 }
 
+/// More than there are threads to write with.
 const TURNS: usize = 64;
 
 impl Uploads {
@@ -107,7 +108,7 @@ impl Uploads {
             if here < total {
                 return Ok(Piece::Stored(here));
             }
-            let mut whole = Vec::new();
+            let mut whole = Vec::with_capacity(total as usize);
             File::open(&path)?.take(total).read_to_end(&mut whole)?;
             std::fs::remove_file(&path)?;
             Ok(Piece::Whole(whole.into()))

@@ -308,8 +308,9 @@ impl Experiment for Table2 {
                  3 ms each. The same counts are used here."
                     .to_owned(),
                 format!(
-                    "Times are those of {} encryptions with all threads, multiplied to the count.",
-                    timing::SAMPLE
+                    "Times are those of {} encryptions with all threads, the shortest of {}, multiplied to the count.",
+                    timing::SAMPLE,
+                    timing::TIMES
                 ),
                 "Packed rows: ciphertexts and times are those of a key of 1024 bits, as in the other rows.".to_owned(),
                 "The penalty's strength is the one that a controller finds at half L1; then only the share of L1 \

@@ -47,14 +47,13 @@ pub async fn run_replica<M: ModelMaker>(
     let store = PgStore::open(address, &roster).await?;
     let tally = store.tally();
     let intake = Intake::new(kit.aggregator_keys()?, kit.identity()?, (*roster).clone(), options.threads)?;
-    let intake = Arc::new(intake);
     let door = Door::new(kit)?;
     let (shown, board) = watch::channel(Arc::new(Board::default()));
     let (arrivals, arrived) = mpsc::channel(1024);
     let limit = roster.task().max_users();
     let collector = Collector {
         tally: tally.clone(),
-        intake: intake.clone(),
+        intake: Arc::new(intake),
         most: (roster.users().len() > limit).then_some(limit),
         threads: options.threads,
         board: board.clone(),

@@ -12,7 +12,7 @@ use sqlx::{Executor as _, PgConnection, Row as _};
 use super::{PgStore, Piece, ROW, StoreError, damaged, number, round_of, within};
 
 /// Partial sums of a round: so many replicas, or threads of one, can add at once.
-const SHARDS: i32 = 8;
+pub const SHARDS: i32 = 8;
 
 /// What is noted of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,16 +164,12 @@ impl Tally {
         Ok((users.into_iter().map(user_of).collect::<Result<_, _>>()?, closed))
     }
 
-    /// Closes a round: whoever is in by then is in it, and handed to `take`, in order. Returns the partial sums. By the
-    /// one who leads; again, the same is found.
+    /// Closes a round: whoever is in by then is in it, and nothing of it changes any more. By the one who leads; again, it
+    /// changes nothing.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn close(
-        &self,
-        round: Round,
-        mut take: impl FnMut(Header),
-    ) -> Result<Vec<Vec<u8>>, StoreError> {
+    pub async fn close(&self, round: Round) -> Result<(), StoreError> {
         // waits for batches under way, and they for nobody
         let work = async {
             let mut held = self.store.hold().await?;
@@ -183,40 +179,39 @@ impl Tally {
             self.store.check_mark(held.db()?).await?;
             let query = sqlx::query("UPDATE rounds SET closed = TRUE WHERE round = $1");
             query.bind(number(round)).execute(held.db()?).await?;
-            let mut last = 0;
-            // not all at once: rows take more memory than what is in them
-            loop {
-                let rows = sqlx::query(
-                    "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
-                     ORDER BY user_id LIMIT 500",
-                );
-                let rows = rows.bind(number(round)).bind(last).fetch_all(held.db()?).await?;
-                if rows.is_empty() {
-                    break;
-                }
-                for row in &rows {
-                    let header = header(row)?;
-                    last = i64::from(header.user.get());
-                    take(header);
-                }
-            }
-            let partials =
-                sqlx::query("SELECT shard, bytes FROM partials WHERE round = $1 ORDER BY shard, part");
-            let partials = partials.bind(number(round)).fetch_all(held.db()?).await?;
             held.commit().await?;
-            Ok::<_, StoreError>(partials)
+            Ok::<_, StoreError>(())
         };
-        // all that is left of the round comes over one line
-        let partials = within(5 * self.store.patience(), work).await?;
-        let mut sums: Vec<(i32, Vec<u8>)> = Vec::new();
-        for row in &partials {
-            let (shard, bytes) = (row.try_get(0)?, row.try_get::<&[u8], _>(1)?);
-            match sums.last_mut().filter(|(last, _)| *last == shard) {
-                Some((_, sum)) => sum.extend_from_slice(bytes),
-                None => sums.push((shard, bytes.to_vec())),
-            }
-        }
-        Ok(sums.into_iter().map(|(_, sum)| sum).collect())
+        within(self.store.patience(), work).await
+    }
+
+    /// Those in a round, ascending, from behind `last` on and as many as wanted at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn headers(
+        &self,
+        round: Round,
+        last: Option<UserId>,
+        most: u32,
+    ) -> Result<Vec<Header>, StoreError> {
+        let rows = self.store.read(async |db| {
+            let query = sqlx::query(
+                "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
+                 ORDER BY user_id LIMIT $3",
+            );
+            let last = last.map_or(0, |user| i64::from(user.get()));
+            query.bind(number(round)).bind(last).bind(i64::from(most)).fetch_all(db).await
+        });
+        rows.await?.iter().map(header).collect()
+    }
+
+    /// One of the [`SHARDS`] partial sums of a round; empty if nothing was added to it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn partial(&self, round: Round, shard: i32) -> Result<Vec<u8>, StoreError> {
+        self.store.read(async |db| partial(db, round, shard).await).await
     }
 
     /// How much of an upload is here.

@@ -11,8 +11,9 @@ use crate::{Cell, Claim, Column, Error, Measured, Measurement, Table, Unit};
 
 /// The paper's key, and those that are used today.
 pub(super) const BITS: [u32; 3] = [1024, 2048, 3072];
-/// Ciphertexts that are really made.
-pub(super) const SAMPLE: usize = 2048;
+/// Ciphertexts that are really made, and how often: the shortest time counts, for others may use the machine.
+pub(super) const SAMPLE: usize = 4096;
+pub(super) const TIMES: usize = 3;
 /// Numbers of 15 bits, summed over up to 8 users: what tasks for five users take.
 const VALUE_BITS: u32 = 15;
 const TERMS: u64 = 8;
@@ -42,10 +43,14 @@ pub(super) fn measure(
         key.prepare();
         let numbers = (0..SAMPLE as i128).map(|i| Plaintext::new(&key, 31 * i - 30_000));
         let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
-        let mut seconds = 0.0;
-        let made = stopwatch.time(&mut seconds, || key.encrypt_all(&numbers, &mut rng, threads))?;
+        let mut shortest = f64::INFINITY;
+        for _ in 0..TIMES {
+            let mut seconds = 0.0;
+            stopwatch.time(&mut seconds, || key.encrypt_all(&numbers, &mut rng, threads))?;
+            shortest = shortest.min(seconds);
+        }
         if stopwatch.runs() {
-            measurement.insert(format!("{}_s", mode.name()), seconds / made.len() as f64);
+            measurement.insert(format!("{}_s", mode.name()), shortest / SAMPLE as f64);
         }
         let slots = SlotLayout::new(&key, VALUE_BITS, TERMS)?.slots();
         measurement.insert("slots".to_owned(), slots as f64);
@@ -109,10 +114,21 @@ pub(super) fn claims(measured: &Measured, dimension: usize) -> Vec<Claim> {
     };
     let ways = ways(dimension, slots);
     let (packed, single) = (ways[3].1 * large, ways[2].1 * small);
-    vec![Claim {
+    let mut claims = vec![Claim {
         text: "Packed whole at 2048 bits, a classifier takes less time than its sparsest form at 1024, one by one"
             .to_owned(),
         holds: packed < single,
         seen: format!("{packed:.2} s against {single:.2} s"),
-    }]
+    }];
+    if dimension == PRINTED_FOR
+        && let Some(short) = of(1024, "fast_s")
+    {
+        let times = |each: f64| PRINTED[0] / (ways[0].1 * each);
+        claims.push(Claim {
+            text: "One by one, short noise: encrypted 200 times faster than printed".to_owned(),
+            holds: times(short) >= 200.0,
+            seen: format!("{:.0} times; with long noise {:.0} times", times(short), times(small)),
+        });
+    }
+    claims
 }

@@ -2,13 +2,14 @@
 
 use dphe::message::Participant;
 use dphe::party::{AggregatorEvent, Time};
-use dphe::{Round, Threads, UserId};
+use dphe::{Collecting, Round, Threads, UserId};
 
 use super::super::Board;
+use super::super::record::Recording;
 use super::Actor;
 use crate::Error;
 use crate::learning::ModelMaker;
-use crate::store::postgres::{BoardRow, Tally};
+use crate::store::postgres::{BoardRow, Header, SHARDS, Tally};
 use crate::store::{Archive, LogStore};
 
 /// What is collected by all replicas, and how this one sees it.
@@ -26,6 +27,8 @@ pub(in super::super) struct Shared {
 const LOOK: u64 = 200;
 /// How often the others are told how many there are, in milliseconds.
 const SHOW: u64 = 1_000;
+/// Noise that is read at once, in bytes.
+const PAGE: usize = 1 << 18;
 
 impl Shared {
     pub(in super::super) fn new(tally: Tally, threads: Threads) -> Self {
@@ -39,6 +42,44 @@ impl Shared {
             self.shown = now;
         }
         worth
+    }
+
+    /// Reads back who is in a round that is closed, and the sums. A little at a time: noise takes most of the memory that a
+    /// round costs, and where there are many ciphertexts, to check it takes long.
+    async fn read_back(
+        &self,
+        round: Round,
+        mut collected: Collecting,
+        recording: &mut Recording,
+    ) -> Result<Result<(Collecting, Vec<Participant>), dphe::Error>, Error> {
+        let (mut uploads, mut most): (Vec<Participant>, u32) = (Vec::new(), 16);
+        loop {
+            let page = self.tally.headers(round, uploads.last().map(|last| last.user), most).await?;
+            let Some(last) = page.last() else { break };
+            most = u32::try_from(PAGE / last.noise.len().max(1)).unwrap_or(u32::MAX).clamp(1, 500);
+            for Header { user, body_hash, bytes, .. } in &page {
+                recording.upload(*user, usize::try_from(*bytes).unwrap_or(usize::MAX));
+                uploads.push(Participant { user: *user, body_hash: *body_hash });
+            }
+            let added = add(collected, move |collected| {
+                page.iter().try_for_each(|header| collected.add_user(header.user, &header.noise))
+            });
+            collected = match added.await? {
+                Ok(collected) => collected,
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        for shard in 0..SHARDS {
+            let (partial, threads) = (self.tally.partial(round, shard).await?, self.threads);
+            if partial.is_empty() {
+                continue;
+            }
+            collected = match add(collected, move |sums| sums.add_partial(&partial, threads)).await? {
+                Ok(collected) => collected,
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        Ok(Ok((collected, uploads)))
     }
 
     /// Shows a board to all replicas, or as much of it as has changed.
@@ -62,6 +103,15 @@ impl Shared {
         };
         Ok(self.tally.put_board(&row).await?)
     }
+}
+
+/// Adds to what was collected, where it holds up nobody.
+async fn add(
+    mut collected: Collecting,
+    how: impl FnOnce(&mut Collecting) -> Result<(), dphe::Error> + Send + 'static,
+) -> Result<Result<Collecting, dphe::Error>, Error> {
+    let added = tokio::task::spawn_blocking(move || how(&mut collected).map(|()| collected)).await;
+    added.map_err(|_| Error::Unexpected { what: "a sum that could not be made" })
 }
 
 impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
@@ -93,28 +143,14 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         (self.alarm, self.soft_deadline) = (None, None);
         let Some(shared) = &mut self.shared else { return Ok(()) };
         shared.look_at = None;
-        let mut collected = self.machine.party()?.empty();
-        let (recording, mut uploads, mut refused) = (&mut self.recording, Vec::new(), None);
-        // one after the other: noise takes most of the memory that a round costs, and this much of it is enough
-        let partials = shared.tally.close(round, |header| {
-            recording.upload(header.user, usize::try_from(header.bytes).unwrap_or(usize::MAX));
-            uploads.push(Participant { user: header.user, body_hash: header.body_hash });
-            if refused.is_none() {
-                refused = collected.add_user(header.user, &header.noise).err();
-            }
-        });
-        let (partials, threads) = (partials.await?, shared.threads);
-        let sums = tokio::task::spawn_blocking(move || {
-            partials.iter().try_for_each(|partial| collected.add_partial(partial, threads))?;
-            Ok(collected)
-        });
-        const PANICKED: Error = Error::Unexpected { what: "a sum that could not be made" };
-        let refused = match (refused, sums.await.map_err(|_| PANICKED)?) {
-            (None, Ok(collected)) => {
+        shared.tally.close(round).await?;
+        let collected = self.machine.party()?.empty();
+        let refused = match shared.read_back(round, collected, &mut self.recording).await? {
+            Ok((collected, uploads)) => {
                 let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
                 self.step("gathered", event).await?
             }
-            (Some(error), _) | (None, Err(error)) => Some(error),
+            Err(error) => Some(error),
         };
         if let Some(error) = refused {
             // too few, noise that appears twice, or rows that do not belong together
