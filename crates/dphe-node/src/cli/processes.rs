@@ -79,14 +79,14 @@ impl Party {
             Place::Folder(data) => child.arg("--data").arg(data).env_remove(DATABASE),
             Place::Database(url) => child.env(DATABASE, url),
         };
+        // as deploy/ has it: pools of memory for every thread are a waste here
+        child.env("MALLOC_ARENA_MAX", "2");
         if command.contains(&"aggregator") {
-            // as deploy/ has it, too: long lists go back to the system when they are done with
-            child.env("MALLOC_MMAP_THRESHOLD_", "65536");
+            // long lists go back to the system when they are done with
+            child.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
         }
         let child = child
             .args(more)
-            // as deploy/ has it: pools of memory for every thread are a waste here
-            .env("MALLOC_ARENA_MAX", "2")
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(runtime)?)
             .stderr(file)
