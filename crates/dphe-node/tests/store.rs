@@ -6,11 +6,12 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dphe::message::Participant;
 use dphe::{Digest, Roster, Round, UserId};
-use dphe_node::store::postgres::{BoardRow, Committed, Header, Lead, PgAddress, PgStore, SHARDS, Tally};
+use dphe_node::store::postgres::{BoardRow, Committed, Header, Lead, PgAddress, PgStore, Tally};
 use dphe_node::store::{Archive, LogStore, Piece, SqliteStore, StoreError};
 use support::postgres::{Line, Server};
 use support::{Plan, Town};
@@ -270,6 +271,41 @@ async fn add(tally: &Tally, number: u64, batch: &[Header], most: Option<usize>) 
     tally.commit(round(number), batch, most, add).await.unwrap().unwrap()
 }
 
+/// As many batches at once as there are partial sums: each takes one of its own, and all are found again.
+#[tokio::test]
+async fn every_partial_sum_is_used_and_found_again() {
+    let Some(server) = Server::start() else { return };
+    let roster = roster();
+    let stores = [open(&server.url(), &roster).await.unwrap(), open(&server.url(), &roster).await.unwrap()];
+    stores[0].tally().open_round(round(1)).await.unwrap();
+    let count = Tally::shards().count();
+    let together = Arc::new(tokio::sync::Barrier::new(count));
+    let tasks: Vec<_> = (1..=count as u32)
+        .map(|number| {
+            let (tally, together) = (stores[number as usize % 2].tally(), together.clone());
+            tokio::spawn(async move {
+                let add = |sum: Vec<u8>| async move {
+                    together.wait().await;
+                    assert!(sum.is_empty(), "another one's");
+                    Ok::<_, ()>(vec![number as u8])
+                };
+                tally.commit(round(1), &[header(number, b"body")], None, add).await.unwrap().unwrap()
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Committed::All);
+    }
+    let tally = stores[0].tally();
+    tally.close(round(1)).await.unwrap();
+    let mut found = Vec::new();
+    for shard in Tally::shards() {
+        found.extend(tally.partial(round(1), shard).await.unwrap());
+    }
+    found.sort_unstable();
+    assert_eq!(found, (1..=count as u8).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn each_user_is_counted_once_whoever_takes_the_upload() {
     let Some(server) = Server::start() else { return };
@@ -306,7 +342,7 @@ async fn each_user_is_counted_once_whoever_takes_the_upload() {
     assert_eq!(all, 20, "of each batch one of two is taken");
     two.close(round(1)).await.unwrap();
     let mut counted = Vec::new();
-    for shard in 0..SHARDS {
+    for shard in Tally::shards() {
         counted.extend(two.partial(round(1), shard).await.unwrap());
     }
     counted.sort_unstable();

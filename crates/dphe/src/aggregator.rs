@@ -9,7 +9,7 @@ use crate::fingerprints::Fingerprints;
 use crate::message::codec::{Reader, Writer};
 use crate::permutation::UserAggregatorSeed;
 use crate::sealed::{SealedSum, SealedUpdate, SealedValues, Shape, ciphertext_bytes};
-use crate::{AggregatorKeys, Error, Round, TaskParams, UserId};
+use crate::{AggregatorKeys, Error, Profile, Round, TaskParams, UserId};
 
 /// The aggregator of a task.
 #[derive(Clone, Debug)]
@@ -64,7 +64,8 @@ impl Aggregator {
     /// Forgets the permutations of all rounds before `round`.
     pub fn advance(&mut self, round: Round) {
         // seeds that are there already stay shared with whoever has them, too
-        if self.keys.ua.values().all(|seed| seed.to_parts().0 >= round) {
+        let keys = &self.keys;
+        if keys.task.profile() == Profile::Paper || keys.ua.values().all(|seed| seed.to_parts().0 >= round) {
             return;
         }
         let keys = Arc::make_mut(&mut self.keys);
@@ -263,17 +264,28 @@ impl Collecting {
         Ok(())
     }
 
-    /// Whether the sums are of as many updates as there are users: everybody sends all ciphertexts that have no position
-    /// of their own.
+    /// Whether the sums are of as many updates as there are users, each of which has as many ciphertexts as any other; in
+    /// `paper`, at least.
     ///
     /// # Errors
     /// [`Error::Storage`] if not.
     pub fn check_count(&self) -> Result<(), Error> {
-        let count = self.users.len();
-        if (0..self.dense.positions() as u32).any(|position| self.dense.terms(position) as usize != count) {
-            return Err(Error::Storage { reason: "the sums are of another number of users" });
+        let (task, users) = (&self.keys.task, self.users.len());
+        let terms = |sums: &RunningSums| -> Vec<usize> {
+            (0..sums.positions() as u32).map(|position| sums.terms(position) as usize).collect()
+        };
+        let everywhere = terms(&self.dense).into_iter().all(|count| count == users);
+        let (sent, least) = (terms(&self.slots).into_iter().sum::<usize>(), users * task.capacity());
+        let hidden = match task.profile() {
+            Profile::Full => sent == 0,
+            Profile::Sparse => sent == least * task.config().shards as usize,
+            Profile::Paper => sent >= least && sent.is_multiple_of(task.capacity()),
+        };
+        if everywhere && hidden {
+            Ok(())
+        } else {
+            Err(Error::Storage { reason: "the sums are of another number of users" })
         }
-        Ok(())
     }
 
     /// How many ciphertexts each position got, pads included: all that is known here about singles.

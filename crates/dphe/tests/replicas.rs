@@ -8,7 +8,7 @@ use dphe::message::{
     Decrypt, Freeze, FreezeAck, Message as _, Participant, RoundTicket, Signed, Upload, UploadAck,
 };
 use dphe::party::{Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound};
-use dphe::{Collecting, Error, Party, Profile, PublicSupport, Threads, UserId};
+use dphe::{Collecting, Error, Party, Profile, PublicSupport, TaskConfig, Threads, UserId};
 use support::{NOW, Parties, Transcript, config, identity, transcript, update};
 
 struct Round {
@@ -18,12 +18,18 @@ struct Round {
 }
 
 fn round(profile: Profile) -> Round {
-    let parties = Parties::new(config(profile), 5);
+    round_of(config(profile))
+}
+
+fn round_of(config: TaskConfig) -> Round {
+    let dense = config.dense as usize;
+    let parties = Parties::new(config, 5);
     let task = parties.roster.task();
     let public: Vec<usize> = PublicSupport::of(task, support::round(1)).indices().collect();
     // what may be sent: anything, or what is public
     let at = |i: u32| if task.has_private_support() { i } else { public[i as usize % public.len()] as u32 };
-    let transcript = transcript(&parties, |n| update(24, &[(at(n), 0.5)], &[0.125, f64::from(n) / 8.0]));
+    let transcript =
+        transcript(&parties, |n| update(24, &[(at(n), 0.5)], &[0.125, f64::from(n) / 8.0][..dense]));
     let keys = parties.roles.key_generator.aggregator_keys();
     let intake =
         Intake::new(keys, identity(Party::Aggregator), parties.roster.clone(), Threads::ONE).unwrap();
@@ -125,6 +131,33 @@ fn what_replicas_gather_is_what_one_would_have() {
     }
 }
 
+/// Partial sums that were added twice, or not at all.
+#[test]
+fn sums_of_another_number_of_users_are_noticed() {
+    for (profile, dense) in
+        [(Profile::Sparse, 2), (Profile::Sparse, 0), (Profile::Full, 2), (Profile::Paper, 0)]
+    {
+        let round = round_of(TaskConfig { dense, ..config(profile) });
+        let Folded { shards: [a, b], users, participants } = round.fold(&round.uploads());
+        assert!(round.restore(&[&a, &b], &users).unwrap().check_count().is_ok());
+        // in `paper` some users send more than others
+        let twice = vec![&a, &b, &b];
+        let wrong = if profile == Profile::Paper { vec![] } else { vec![twice] };
+        for partials in [vec![&a], vec![]].into_iter().chain(wrong) {
+            let collected = round.restore(&partials, &users).unwrap();
+            assert!(matches!(collected.check_count(), Err(Error::Storage { .. })), "{profile:?} {dense}");
+            let (mut aggregator, _) = round.aggregator();
+            let event =
+                AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants.clone() };
+            assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
+            assert_eq!(aggregator.phase(), "collecting");
+            let collected = round.restore(&partials, &users).unwrap();
+            let still = collected.close(Threads::ONE).unwrap_err();
+            assert!(matches!(Error::from(still), Error::Storage { .. }));
+        }
+    }
+}
+
 #[test]
 fn acknowledgements_are_the_aggregators() {
     let round = round(Profile::Full);
@@ -171,20 +204,6 @@ fn what_is_not_right_is_refused() {
     let (longer, other) = ([&partial[..], &[0]].concat(), [&[9; 8], &partial[8..]].concat());
     for bad in [&longer, &other] {
         assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
-    }
-    // one that was added twice, or not at all
-    let Folded { shards: [a, b], users, participants } = round.fold(&uploads);
-    for partials in [vec![&a, &b, &b], vec![&a], vec![]] {
-        let collected = round.restore(&partials, &users).unwrap();
-        assert!(matches!(collected.check_count(), Err(Error::Storage { .. })));
-        let (mut aggregator, _) = round.aggregator();
-        let event =
-            AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants.clone() };
-        assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
-        assert_eq!(aggregator.phase(), "collecting");
-        let collected = round.restore(&partials, &users).unwrap();
-        let still = collected.close(Threads::ONE).unwrap_err();
-        assert!(matches!(Error::from(still), Error::Storage { .. }));
     }
     // noise that appears twice, whoever took it
     let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];

@@ -53,7 +53,7 @@ pub(super) struct Uploads {
     turns: Arc<[Arc<AsyncMutex<()>>]>,
 }
 
-/// More than there are threads to write with.
+/// Many more than there are processors: who shares one with a user whose disk is slow waits for it.
 const TURNS: usize = 64;
 
 impl Uploads {

@@ -6,7 +6,7 @@ mod schema;
 mod tally;
 
 pub use lead::{Lead, Mark};
-pub use tally::{BoardRow, Committed, Header, SHARDS, Tally};
+pub use tally::{BoardRow, Committed, Header, Tally};
 
 use std::fmt;
 use std::net::IpAddr;

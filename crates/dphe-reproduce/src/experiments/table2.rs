@@ -146,6 +146,7 @@ impl Table2 {
             // beside the rows that leave as many zeros
             let printed = SHARES.iter().position(|&(form, share)| row == Row::Packed(form, share));
             let printed = printed.and_then(|at| PRINTED.get(at).copied());
+            let printed = printed.filter(|_| self.dimension() == timing::PRINTED_FOR);
             // python-paillier packs nothing
             let other = self.phe.filter(|_| ratio.is_some());
             table.push(vec![

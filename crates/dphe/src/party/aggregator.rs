@@ -390,7 +390,7 @@ impl AggregatorParty {
         Ok(actions)
     }
 
-    /// Turns what was collected into a sum; below the floor nothing happens.
+    /// Turns what was collected into a sum; if it is not fit for that, below the floor say, nothing happens.
     fn take_sum(&mut self) -> Option<(InRound, Signed<Freeze>, Vec<u8>)> {
         let State::Collecting(gathering) = core::mem::replace(&mut self.state, State::Idle) else {
             return None;

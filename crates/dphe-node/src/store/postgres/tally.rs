@@ -4,6 +4,8 @@
 //! user is in the sums once, or not at all. A partial sum is held by one replica at a time, for the length of a
 //! transaction; the others take one that is free.
 
+use std::ops::RangeInclusive;
+
 use dphe::message::Participant;
 use dphe::{Digest, Round, UserId};
 use sqlx::postgres::PgRow;
@@ -12,7 +14,7 @@ use sqlx::{Executor as _, PgConnection, Row as _};
 use super::{PgStore, Piece, ROW, StoreError, damaged, number, round_of, within};
 
 /// Partial sums of a round: so many replicas, or threads of one, can add at once.
-pub const SHARDS: i32 = 8;
+const SHARDS: RangeInclusive<i32> = 1..=8;
 
 /// What is noted of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +76,10 @@ impl Tally {
             let query = sqlx::query("INSERT INTO rounds (round) VALUES ($1) ON CONFLICT DO NOTHING");
             query.bind(number(round)).execute(held.db()?).await?;
             let query = sqlx::query(
-                "INSERT INTO shards (round, shard) SELECT $1, * FROM generate_series(1, $2) ON CONFLICT DO NOTHING",
+                "INSERT INTO shards (round, shard) SELECT $1, * FROM generate_series($2, $3) ON CONFLICT DO NOTHING",
             );
-            query.bind(number(round)).bind(SHARDS).execute(held.db()?).await?;
+            let query = query.bind(number(round)).bind(SHARDS.start()).bind(SHARDS.end());
+            query.execute(held.db()?).await?;
             Ok::<_, StoreError>(held.commit().await?)
         };
         within(self.store.patience(), work).await
@@ -206,7 +209,12 @@ impl Tally {
         rows.await?.iter().map(header).collect()
     }
 
-    /// One of the [`SHARDS`] partial sums of a round; empty if nothing was added to it.
+    /// The names of partial sums.
+    pub fn shards() -> RangeInclusive<i32> {
+        SHARDS
+    }
+
+    /// One of the partial sums of a round; empty if nothing was added to it.
     ///
     /// # Errors
     /// [`StoreError`].

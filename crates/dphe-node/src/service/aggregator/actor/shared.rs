@@ -9,7 +9,7 @@ use super::super::record::Recording;
 use super::Actor;
 use crate::Error;
 use crate::learning::ModelMaker;
-use crate::store::postgres::{BoardRow, Header, SHARDS, Tally};
+use crate::store::postgres::{BoardRow, Header, Tally};
 use crate::store::{Archive, LogStore};
 
 /// What is collected by all replicas, and how this one sees it.
@@ -53,6 +53,7 @@ impl Shared {
         recording: &mut Recording,
     ) -> Result<Result<(Collecting, Vec<Participant>), dphe::Error>, Error> {
         let (mut uploads, mut most): (Vec<Participant>, u32) = (Vec::new(), 16);
+        let mut refused = None;
         loop {
             let page = self.tally.headers(round, uploads.last().map(|last| last.user), most).await?;
             let Some(last) = page.last() else { break };
@@ -61,25 +62,25 @@ impl Shared {
                 recording.upload(*user, usize::try_from(*bytes).unwrap_or(usize::MAX));
                 uploads.push(Participant { user: *user, body_hash: *body_hash });
             }
-            let added = add(collected, move |collected| {
-                page.iter().try_for_each(|header| collected.add_user(header.user, &header.noise))
-            });
-            collected = match added.await? {
-                Ok(collected) => collected,
-                Err(error) => return Ok(Err(error)),
-            };
-        }
-        for shard in 0..SHARDS {
-            let (partial, threads) = (self.tally.partial(round, shard).await?, self.threads);
-            if partial.is_empty() {
-                continue;
+            // also of a round that comes to nothing it is told who was in it
+            if refused.is_none() {
+                (collected, refused) = add(collected, move |collected| {
+                    page.iter().try_for_each(|header| collected.add_user(header.user, &header.noise))
+                })
+                .await?;
             }
-            collected = match add(collected, move |sums| sums.add_partial(&partial, threads)).await? {
-                Ok(collected) => collected,
-                Err(error) => return Ok(Err(error)),
-            };
         }
-        Ok(Ok((collected, uploads)))
+        for shard in Tally::shards() {
+            if refused.is_some() {
+                break;
+            }
+            let (partial, threads) = (self.tally.partial(round, shard).await?, self.threads);
+            if !partial.is_empty() {
+                (collected, refused) =
+                    add(collected, move |sums| sums.add_partial(&partial, threads)).await?;
+            }
+        }
+        Ok(refused.map_or(Ok((collected, uploads)), Err))
     }
 
     /// Shows a board to all replicas, or as much of it as has changed.
@@ -105,13 +106,16 @@ impl Shared {
     }
 }
 
-/// Adds to what was collected, where it holds up nobody.
+/// Adds to what was collected, where it holds up nobody; also says what was wrong with what was added.
 async fn add(
     mut collected: Collecting,
     how: impl FnOnce(&mut Collecting) -> Result<(), dphe::Error> + Send + 'static,
-) -> Result<Result<Collecting, dphe::Error>, Error> {
-    let added = tokio::task::spawn_blocking(move || how(&mut collected).map(|()| collected)).await;
-    added.map_err(|_| Error::Unexpected { what: "a sum that could not be made" })
+) -> Result<(Collecting, Option<dphe::Error>), Error> {
+    let added = tokio::task::spawn_blocking(move || {
+        let refused = how(&mut collected).err();
+        (collected, refused)
+    });
+    added.await.map_err(|_| Error::Unexpected { what: "a sum that could not be made" })
 }
 
 impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
