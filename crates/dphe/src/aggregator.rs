@@ -264,8 +264,8 @@ impl Collecting {
         Ok(())
     }
 
-    /// Whether the sums are of as many updates as there are users, each of which has as many ciphertexts as any other; in
-    /// `paper`, at least.
+    /// Whether the sums are of as many updates as there are users, by the number of their ciphertexts. In `paper`, where some
+    /// send more than others, it is noticed only if there are too few.
     ///
     /// # Errors
     /// [`Error::Storage`] if not.

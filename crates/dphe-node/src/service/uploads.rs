@@ -53,7 +53,7 @@ pub(super) struct Uploads {
     turns: Arc<[Arc<AsyncMutex<()>>]>,
 }
 
-/// Many more than there are processors: who shares one with a user whose disk is slow waits for it.
+/// Enough that those who share one hardly ever meet; one for each user would stay for ever.
 const TURNS: usize = 64;
 
 impl Uploads {

@@ -481,7 +481,7 @@ impl<S: LogStore + Archive, M: ModelMaker> Actor<S, M> {
         if let Some(shared) = &mut self.shared {
             let stands = |status: &Status| (status.round, status.phase.clone(), status.over);
             let only_more = stands(&status) == stands(&old.status);
-            if !shared.is_worth_showing(only_more, now) {
+            if !shared.begin_showing(only_more, now) {
                 return Ok(());
             }
         }

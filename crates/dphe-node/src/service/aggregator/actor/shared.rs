@@ -35,8 +35,8 @@ impl Shared {
         Self { tally, threads, collected: Vec::new(), look_at: None, shown: Time(0) }
     }
 
-    /// Whether to tell the others, of which a mere number of uploads is told from time to time only.
-    pub(super) fn is_worth_showing(&mut self, only_more: bool, now: Time) -> bool {
+    /// Notes that the others are told now, unless there is only one more upload and they were told a moment ago; says which.
+    pub(super) fn begin_showing(&mut self, only_more: bool, now: Time) -> bool {
         let worth = !only_more || now >= Time(self.shown.0.saturating_add(SHOW));
         if worth {
             self.shown = now;
