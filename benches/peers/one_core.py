@@ -1,10 +1,10 @@
-"""One core for everybody, so that times can be compared."""
+"""Binds all parties to one core, so that times can be compared."""
 
 import os
 
 
 def bind_to_one_core():
-    """Every party inherits this, so that none has more than one core."""
+    """Binds this process to one core. Every process it starts inherits that."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     core = max(os.sched_getaffinity(0))

@@ -11,18 +11,18 @@ import subprocess
 
 from preparation import CACHE, HERE, NotAvailable, first_error
 
-# Key generation is a search and may have bad luck; nothing else comes near this.
+# Key generation is a search that can take long. Nothing else comes near this limit.
 PATIENCE_S = 300
 
 ENVIRONMENT = {
     **os.environ,
-    # The process is bound to one core; more threads would only get in each other's way.
+    # The process is bound to one core, so more threads would only slow each other down.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
 }
-# Our program chooses its back end itself unless a party asks for one.
+# Our program chooses its back end itself unless a party names one.
 ENVIRONMENT.pop("DPHE_BACKEND", None)
 
 
@@ -145,7 +145,7 @@ class Ours(Program):
         }
 
     def check(self, result):
-        """A figure counts only if the program measured what it was asked to measure."""
+        """Accepts a result only if the program measured what it was asked to measure."""
         asked = {"bits": self.bits, "mode": self.mode, "threads": 1}
         if self.backend:
             asked["backend"] = self.backend

@@ -16,11 +16,11 @@ PREFERRED_PYTHON = "python3.11"
 
 
 class NotAvailable(Exception):
-    """A party cannot take part; the message is the reason shown in the report."""
+    """A party cannot take part. The message is the reason that the report shows."""
 
 
 def python_with_peers():
-    """The interpreter of a virtual environment that holds the pinned peers.
+    """Returns the interpreter of a virtual environment that holds the pinned peers.
 
     A peer that cannot be installed is left out; its worker then fails to import it.
     """
@@ -38,7 +38,7 @@ def python_with_peers():
     environment.parent.mkdir(parents=True, exist_ok=True)
     checked([base, "-m", "venv", str(environment)], "no virtual environment")
     if install(python, requirements):
-        stamp.write_text(wanted)  # only a complete one is worth keeping
+        stamp.write_text(wanted)  # only a complete environment is kept
     return python
 
 
@@ -50,7 +50,7 @@ def base_python():
 
 
 def install(python, requirements):
-    """True if everything is installed; one bad peer must not keep the others out."""
+    """Returns whether everything is installed. One bad peer does not exclude the others."""
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if works([*pip, "-r", str(requirements)]):
         return True
@@ -64,12 +64,12 @@ def install(python, requirements):
 
 
 def our_program():
-    """Our program, built here unless DPHE_BIN names one."""
+    """Returns our program, which is built here unless DPHE_BIN names one."""
     given = os.environ.get("DPHE_BIN")
     if given:
         return Path(given)
     say("building dphe")
-    build = ["cargo", "build", "--release", "--package", "dphe-node"]
+    build = ["cargo", "build", "--release", "--package", "dphe-cli"]
     checked(build, "does not build", cwd=ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return ROOT / target / "release" / "dphe"
@@ -100,7 +100,7 @@ def checked(command, complaint, **options):
 
 
 def first_error(text):
-    """The line that names the cause, without the paths and hints that follow it."""
+    """Returns the line that names the cause, without the paths and hints that follow it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines[-1:] or ["no message"])[0][:160]

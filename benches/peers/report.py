@@ -1,10 +1,10 @@
-"""Turns the measured figures into the Markdown report, floors included."""
+"""Turns the measurements into the Markdown report, including the floors."""
 
 from typing import NamedTuple
 
 OPERATIONS = ("encrypt", "add", "decrypt")
 
-# What hides the value in each scheme. Speed bought with less noise is said so.
+# The noise that hides the value in each scheme. The report says where speed comes from less noise.
 NOISE = {
     "dphe secure": "fixed base, exponent of half the modulus (DJN)",
     "dphe fast": "fixed base, short exponent of twice the security level",
@@ -44,7 +44,7 @@ NOTES = """\
 [1] sf-heu OU (Okamoto-Uchiyama) takes random exponents of 80, 110 and 128 bits for keys of
 1024, 2048 and 3072 bits. A generic search for an exponent of b bits costs about 2^(b/2) steps,
 so its noise is far weaker than that of either of our modes; read its times with that in mind.
-Besides, whoever sees one decryption of a value larger than the secret prime learns the key.
+In addition, anybody who sees one decryption of a value larger than the secret prime learns the key.
 
 [2] Everyone who encrypts holds the secret key, and so can read everyone else's values.
 
@@ -54,7 +54,7 @@ BOTH = (2048, 3072)
 
 
 class Floor(NamedTuple):
-    """The least ratio of a peer's time to ours that we promise."""
+    """The smallest ratio of a peer's time to ours that dphe promises."""
 
     text: str
     need: float
@@ -77,7 +77,7 @@ FLOORS = (
     Floor("decryption, phe", 10, "phe", "dphe secure", "decrypt"),
     Floor("decryption, ZPaillier", 10, "heu-zpaillier", "dphe secure", "decrypt"),
 )
-# Against public-key CKKS, because whoever encrypts with dphe holds no secret key either.
+# Compared with public-key CKKS, because users of dphe hold no secret key either.
 PACKED_FLOORS = (
     Floor("packed, CPU time of CKKS-8192", 1, "ckks-8192", "packed", "cpu_s", strict=True),
     Floor("packed, bytes of CKKS-8192", 5, "ckks-8192", "packed", "bytes"),
@@ -159,7 +159,7 @@ def operation_row(found, name, bits):
 
 
 def our_other_figures(found, bits):
-    """What only we measure: noise made in advance, products, packing before decryption."""
+    """Operations that only dphe offers: noise made in advance, products, packing before decryption."""
     rows = []
     for name in OURS:
         best = found.get((name, bits), {}).get("best")
@@ -198,7 +198,7 @@ def packed(found, name):
 
 
 def floors(found, context):
-    """Each floor with the measured ratio and its result, in the order of the report."""
+    """Returns each floor with the measured ratio and its result, in the order of the report."""
     applies = context["avx512ifma"]
     lines = []
     for floor in FLOORS:
@@ -256,7 +256,7 @@ def reason_of(result):
 
 
 def number(value):
-    """Three or four figures: more would pretend a precision the machine does not have."""
+    """Formats with three or four digits. More would suggest a precision that the machine does not have."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Measures one Python peer at one key size; `run` starts it and talks to it.
+"""Measures one Python peer at one key size. `run` starts it and talks to it.
 
 Usage: worker.py PEER BITS. After setting itself up the worker writes one JSON line with
 what is known once (version, ciphertext size). Then, for every line it reads, a JSON
@@ -16,8 +16,8 @@ from importlib.metadata import version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Every party encrypts non-negative 32-bit integers. Non-negative is the kind choice for
-# the peers: some of them pay a modular inversion for each negative value.
+# Every party encrypts non-negative 32-bit integers, because some peers pay a modular
+# inversion for each negative value.
 VALUE_BITS = 32
 # A sample should be long against the clock's resolution and short against the time
 # between two interruptions by other programs.
@@ -37,13 +37,13 @@ def main():
         answer(peer.description())
         for line in sys.stdin:
             answer(peer.measure(json.loads(line)["budget_s"]))
-    except Exception as error:  # whatever went wrong is the reason the report shows
+    except Exception as error:  # the report shows the reason
         answer({"error": one_line(error)})
         raise SystemExit(1)
 
 
 def private_answer_channel():
-    """Keeps the real standard output for answers; libraries may print to the other."""
+    """Keeps the real standard output for answers. Libraries may print to the replacement."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -54,7 +54,7 @@ def private_answer_channel():
 
 
 def one_line(error):
-    """The start of the message only: tenseal puts whole vectors into its errors."""
+    """Returns the start of the message, because tenseal puts whole vectors into its errors."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:200]
 
@@ -93,7 +93,7 @@ class Variant:
         self.call = prepare(self.batch)
 
     def best_us(self, budget_s):
-        """The shortest sample within the budget: interruptions only lengthen one."""
+        """Returns the shortest sample within the budget, because interruptions only lengthen a sample."""
         best, samples, start = float("inf"), 0, time.perf_counter()
         while samples < MIN_SAMPLES or time.perf_counter() - start < budget_s:
             best = min(best, timed(self.call))
@@ -128,7 +128,7 @@ class Peer:
         }
 
     def measure(self, budget_s):
-        """The best way of each operation, and which one it was."""
+        """Returns the fastest way of each operation, and its name."""
         result = {}
         for operation, ways in self.variants.items():
             times = {name: way.best_us(budget_s) for name, way in ways.items()}
@@ -370,7 +370,7 @@ class Fate(Peer):
 class TenSeal:
     """Dense packing: a whole vector of values, many to a ciphertext."""
 
-    # BFV works modulo this number; it allows 4,096 slots of just under 20 bits.
+    # BFV works modulo this number, which allows 4,096 slots of just under 20 bits.
     BFV_MODULUS = 1_032_193
     SLOTS = 4096
 

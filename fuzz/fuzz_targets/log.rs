@@ -1,16 +1,16 @@
 #![no_main]
-//! Logs, as they are found after a crash.
+//! Reads logs.
 
-use dphe::Party;
-use dphe::log::Log;
+use dphe::PartyId;
+use dphe::party::log::Log;
 use dphe_fuzz::PARTIES;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // behind a good beginning, or from the beginning
-    let prefix = Log::new(Party::KeyGenerator, &PARTIES.roster).prefix().to_vec();
+    // after a valid beginning, or from the beginning
+    let prefix = Log::new(PartyId::KeyGenerator, &PARTIES.roster).prefix().to_vec();
     for bytes in [bytes.to_vec(), [&prefix[..], bytes].concat()] {
-        if let Ok(read) = Log::recover(Party::KeyGenerator, &PARTIES.roster, &bytes) {
-            let again = Log::recover(Party::KeyGenerator, &PARTIES.roster, &bytes[..read.valid]).unwrap();
+        if let Ok(read) = Log::recover(PartyId::KeyGenerator, &PARTIES.roster, &bytes) {
+            let again = Log::recover(PartyId::KeyGenerator, &PARTIES.roster, &bytes[..read.valid]).unwrap();
             assert_eq!((again.valid, again.records), (read.valid, read.records));
         }
     }

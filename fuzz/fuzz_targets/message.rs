@@ -1,7 +1,7 @@
 #![no_main]
-//! Messages of every kind, to every decoder.
+//! Decodes messages of every kind.
 
-use dphe::message::*;
+use dphe::wire::*;
 use dphe_fuzz::PARTIES;
 
 fn decode<M: Message>(bytes: &[u8]) {

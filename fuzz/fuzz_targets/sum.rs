@@ -1,13 +1,15 @@
 #![no_main]
-//! Opened sums, as the aggregator gets them, and requests to open one.
+//! Reads opened sums, and requests to open a sum.
 
 use std::sync::{LazyLock, Mutex};
 
-use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty};
+use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty, Party as _};
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, ResultParams};
 use dphe::{Round, WeightSum};
 use dphe_fuzz::{NOW, PARTIES, TRANSCRIPT, rng};
 
-/// A key generator that waits for the request, and the request.
+/// A key generator that waits for a request, and the request.
 static WAITING: LazyLock<(Mutex<KeyGeneratorParty>, &[u8])> = LazyLock::new(|| {
     let (log, request) = TRANSCRIPT.before.iter().find(|(_, message)| message[5] == 9).unwrap();
     (Mutex::new(PARTIES.start_key_generator(log).unwrap()), request)
@@ -15,10 +17,13 @@ static WAITING: LazyLock<(Mutex<KeyGeneratorParty>, &[u8])> = LazyLock::new(|| {
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let task = PARTIES.roster.task();
-    if let Ok(sum) = WeightSum::from_payload(task, Round::FIRST, 3, bytes) {
-        assert_eq!(sum.to_payload(task), bytes);
+    if let Ok(sum) = WeightSum::from_bytes(
+        bytes,
+        &ResultParams { params: &RoundParams::new(task, Round::FIRST), users: 3 },
+    ) {
+        assert_eq!(sum.to_bytes(), bytes);
     }
-    // the signed request with another body: never taken, and nothing changes
+    // the signed request with another body is never accepted and changes nothing
     let (party, request) = &*WAITING;
     let message = [&request[..35 + 68 + 64], bytes].concat();
     if message != *request {

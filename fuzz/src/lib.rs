@@ -1,4 +1,4 @@
-//! One valid task for all targets, the one of the protocol's own tests.
+//! A valid task for all targets, shared with the tests of the protocol.
 
 #[path = "../../crates/dphe/tests/support/mod.rs"]
 mod support;
@@ -9,9 +9,9 @@ pub use support::*;
 
 use dphe::Profile;
 
-/// A task of three users under a toy key.
+/// A task with three users under a toy key.
 pub static PARTIES: LazyLock<Parties> = LazyLock::new(|| Parties::new(config(Profile::Sparse), 3));
 
-/// Everything its parties wrote and sent in one round.
+/// Everything that its parties wrote and sent in one round.
 pub static TRANSCRIPT: LazyLock<Transcript> =
     LazyLock::new(|| transcript(&PARTIES, |user| update(24, &[(user, 0.25), (20, 0.5)], &[1.0, -0.5])));

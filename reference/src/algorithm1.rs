@@ -1,7 +1,7 @@
 //! Algorithm 1 of the paper, "Averaging Classifiers Securely with DPHE", as printed.
 //!
-//! To be laid beside section 2 of the paper. Matrices are matrices and zeros are written out, so this is for
-//! small D. Numbers in brackets are the paper's equations:
+//! The code follows section 2 of the paper. It uses real matrices with all their zeros, so it is only for small D.
+//! Numbers in brackets refer to the paper's equations:
 //!
 //! | here | paper |
 //! | --- | --- |
@@ -16,10 +16,10 @@
 
 use num_bigint::{BigInt, BigUint};
 
-/// A binary matrix, by rows.
+/// A binary matrix in row-major order.
 pub type Matrix = Vec<Vec<u8>>;
 
-/// The key pair; `T` in the paper's footnote is `n` here.
+/// The key pair. `T` in the paper's footnote is `n` here.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// One factor.
@@ -31,23 +31,23 @@ pub struct Key {
 }
 
 impl Key {
-    /// Line 1: the key of these primes.
+    /// Line 1: makes the key of these primes.
     pub fn new(p: BigUint, q: BigUint) -> Self {
         Self { n: &p * &q, p, q }
     }
 
-    /// `n^2`.
+    /// Returns `n^2`.
     pub fn n_squared(&self) -> BigUint {
         &self.n * &self.n
     }
 
-    /// `Enc(m) = g^m r^n mod n^2`, where `g^m = 1 + m n` because `g = n + 1`.
+    /// Encrypts: `Enc(m) = g^m r^n mod n^2`, where `g^m = 1 + m n` because `g = n + 1`.
     pub fn encrypt(&self, m: &BigInt, r: &BigUint) -> BigUint {
         let g_m = BigUint::from(1u8) + self.residue(m) * &self.n;
         g_m * r.modpow(&self.n, &self.n_squared()) % self.n_squared()
     }
 
-    /// `m = L(c^lambda mod n^2) / lambda mod n` with `L(x) = (x - 1) / n`, read as a number in `(-n/2, n/2)`.
+    /// Decrypts: `m = L(c^lambda mod n^2) / lambda mod n` with `L(x) = (x - 1) / n`, read as a number in `(-n/2, n/2)`.
     pub fn decrypt(&self, c: &BigUint) -> BigInt {
         let one = BigUint::from(1u8);
         let lambda = (&self.p - &one) * (&self.q - &one);
@@ -64,7 +64,7 @@ impl Key {
     }
 }
 
-/// The permutation matrix that takes row `r` to row `p[r]`.
+/// Returns the permutation matrix that moves row `r` to row `p[r]`.
 pub fn permutation_matrix(p: &[u32]) -> Matrix {
     let mut phi = zeros(p.len(), p.len());
     for (r, &to) in p.iter().enumerate() {
@@ -73,8 +73,8 @@ pub fn permutation_matrix(p: &[u32]) -> Matrix {
     phi
 }
 
-/// Line 3: `w = K v` (3). Column `m` of `K` has its one in row `rows[m]`, which holds all non-zeros of `w` and
-/// as many others as are needed to make `M`: "users can arbitrarily choose one of them".
+/// Line 3: `w = K v` (3). Column `m` of `K` has its one in row `rows[m]`. `rows` contains all nonzeros of `w` and
+/// enough other rows to make `M`: "users can arbitrarily choose one of them".
 pub fn decompose(w: &[BigInt], rows: &[u32]) -> (Vec<BigInt>, Matrix) {
     let mut k = zeros(w.len(), rows.len());
     let mut v = Vec::new();
@@ -106,7 +106,7 @@ pub fn permuted_ciphertexts(phi_k: &Matrix, enc_v: &[BigUint], enc0: &BigUint) -
     sum
 }
 
-/// Line 5: the element-wise product of all users' vectors (4). Shards arrive "as if they are individual data".
+/// Line 5: computes the element-wise product of all users' vectors (4). Shards arrive "as if they are individual data".
 pub fn multiply_all(key: &Key, vectors: &[Vec<BigUint>]) -> Vec<BigUint> {
     let length = vectors.first().map_or(0, Vec::len);
     let product = |d: usize| vectors.iter().fold(BigUint::from(1u8), |all, v| all * &v[d] % key.n_squared());
@@ -120,18 +120,18 @@ pub fn open(key: &Key, phi: &Matrix, permuted_sum: &[BigUint]) -> Vec<BigInt> {
     transposed(phi).iter().map(row).collect()
 }
 
-/// What one user (or one of its shards) sends in line 4.
+/// The data that one user, or one of its shards, sends in line 4.
 pub struct Sent {
     /// `Enc(v)`, M ciphertexts.
     pub enc_v: Vec<BigUint>,
     /// `Phi(K)`, D rows of M.
     pub doubly_permuted: Matrix,
-    /// The user-aggregator permutation matrix, which the aggregator holds too.
+    /// The user-aggregator permutation matrix, which the aggregator also holds.
     pub phi_n: Matrix,
 }
 
-/// Lines 5 and 6: the sum of everything that was sent. Whoever wants the average divides by the number of
-/// users, not of shards.
+/// Lines 5 and 6: computes the sum of everything that was sent. The average is this sum divided by the number of users,
+/// not of shards.
 pub fn aggregate(key: &Key, phi: &Matrix, sent: &[Sent], enc0: &BigUint) -> Vec<BigInt> {
     let vectors: Vec<Vec<BigUint>> = sent
         .iter()

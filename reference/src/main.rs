@@ -1,4 +1,4 @@
-//! Writes `vectors/`, or with `--check` compares what is there.
+//! Writes the files in `vectors/`, or compares them with `--check`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,15 +13,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
     let mut code = ExitCode::SUCCESS;
     for (name, text) in dphe_reference::vectors::all() {
-        let path = folder.join(name);
+        let path = directory.join(name);
         let same = std::fs::read_to_string(&path).is_ok_and(|found| found == text);
         match (same, check) {
-            (true, _) => println!("{name}: as it should be"),
+            (true, _) => println!("{name}: up to date"),
             (false, true) => {
-                eprintln!("{name}: differs; run `cargo run -p dphe-reference` and look at the difference");
+                eprintln!("{name}: differs; run `cargo run -p dphe-reference` and review the difference");
                 code = ExitCode::FAILURE;
             }
             (false, false) => match std::fs::write(&path, text) {

@@ -1,4 +1,4 @@
-//! What is written into `vectors/`: one module for each file.
+//! The generated files in `vectors/`, one module per file.
 
 pub mod bad;
 pub mod corners;
@@ -9,7 +9,7 @@ pub mod messages;
 pub mod rounds;
 pub mod transcript;
 
-/// Every file under `vectors/` that is generated: its name and its text.
+/// Returns the name and the text of every generated file in `vectors/`.
 pub fn all() -> Vec<(&'static str, String)> {
     let transcripts = messages::transcripts();
     vec![

@@ -1,4 +1,4 @@
-//! The bytes of `docs/protocol.md`, one module for each part of it.
+//! The bytes of `docs/protocol.md`, one module per part of it.
 
 pub mod derive;
 pub mod fixed;

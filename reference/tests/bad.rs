@@ -1,4 +1,4 @@
-//! The bad inputs are bad in one way only, and there are enough of them.
+//! Checks that bad inputs are wrong in one respect only, and that there are enough of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ fn bytes(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn names_are_unique_and_every_row_has_three() {
+fn bad_vectors_have_unique_names_and_three_per_row() {
     let vectors = bad::vectors(&messages::transcripts());
     let mut names = BTreeSet::new();
     let mut rows: BTreeMap<String, usize> = BTreeMap::new();
@@ -45,7 +45,7 @@ fn names_are_unique_and_every_row_has_three() {
 }
 
 #[test]
-fn what_comes_before_is_in_the_transcript() {
+fn given_messages_are_in_the_transcript() {
     let transcripts = messages::transcripts();
     for vector in bad::vectors(&transcripts) {
         let transcript = transcripts.iter().find(|t| t.name == text(&vector, "task")).unwrap();
@@ -59,9 +59,9 @@ fn what_comes_before_is_in_the_transcript() {
     }
 }
 
-/// Whatever is judged after the signature has a good one.
+/// Errors that are checked after the signature come with a valid signature.
 #[test]
-fn signatures_hold_unless_they_are_the_point() {
+fn signatures_are_valid_unless_a_bad_signature_is_expected() {
     let transcripts = messages::transcripts();
     let kinds = [
         Type::RoundOpen,

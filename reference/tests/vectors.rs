@@ -1,26 +1,26 @@
-//! The generator makes what is checked in, every time.
+//! Checks that the generator reproduces the files in `vectors/`.
 
 use std::path::Path;
 
 use dphe_reference::vectors;
 
 #[test]
-fn files_are_what_the_generator_makes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
+fn generated_files_equal_those_in_vectors() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
     for (name, text) in vectors::all() {
-        let found = std::fs::read_to_string(folder.join(name)).unwrap();
+        let found = std::fs::read_to_string(directory.join(name)).unwrap();
         assert!(found == text, "{name} differs: run `cargo run -p dphe-reference`");
     }
 }
 
 #[test]
-fn generating_twice_gives_the_same() {
+fn generating_twice_gives_the_same_files() {
     assert!(vectors::rounds::file().text() == vectors::rounds::file().text());
 }
 
-/// The printed algorithm, with Enc0 in every empty place; the protocol, with nothing there; and plain addition.
+/// Compares Algorithm 1 with Enc0 at every empty position, the protocol without it, and plain addition.
 #[test]
-fn printed_form_and_absent_form_and_plain_sum_agree() {
+fn algorithm1_protocol_and_plain_addition_agree() {
     for case in vectors::rounds::cases() {
         let run = case.run();
         let indices: Vec<usize> = match &run.support {

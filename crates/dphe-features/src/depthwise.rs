@@ -1,5 +1,6 @@
-//! One small filter for each channel, channels last: mobile networks spend much of their time there, and tract has no
-//! vector code for it on x86. Products are added in the same order everywhere, so features do not depend on the CPU.
+//! Depthwise convolution with channels last, vectorised. Mobile networks spend much of their time in it, and tract
+//! has no vector code for it on x86. Products are added in the same order everywhere, so features do not depend on
+//! the CPU.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use tract_onnx::tract_core::model::Rewriter;
 use tract_onnx::tract_core::ops::cnn::conv::{Conv, KernelFormat};
 use tract_onnx::tract_core::ops::nn::DataFormat;
 
-/// Puts our filter in the place of every convolution that it can do.
-pub(crate) fn use_ours(mut model: TypedModel) -> TractResult<TypedModel> {
+/// Replaces every depthwise convolution that this module supports.
+pub(crate) fn replace_convolutions(mut model: TypedModel) -> TractResult<TypedModel> {
     Rewriter::<()>::default().with_rule_for("depthwise", replace).rewrite(&(), &mut model)?;
     Ok(model)
 }
@@ -24,7 +25,7 @@ fn replace(
 ) -> TractResult<Option<TypedModelPatch>> {
     let Some(filter) = DepthWise::of(model, node, conv)? else { return Ok(None) };
     let mut patch = TypedModelPatch::default();
-    // with an axis for the batch, or without
+    // the input has a batch axis or not
     let first = usize::from(filter.batch);
     let last = first + 2;
     let input = patch.tap_model(model, node.inputs[0])?;
@@ -35,27 +36,27 @@ fn replace(
     Ok(Some(patch))
 }
 
-/// Height and width.
+/// A height and a width.
 type Size = [usize; 2];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct DepthWise {
-    /// Whether there is an axis for the batch, of length one.
+    /// Whether the input has a batch axis, of length one.
     batch: bool,
     channels: usize,
     input: Size,
     output: Size,
     kernel: Size,
     stride: Size,
-    /// Rows and columns of zeros before the picture.
+    /// The rows and columns of zeros before the picture.
     before: Size,
-    /// Place by place, all channels of each.
+    /// The filter coefficients, position by position, with all channels of each.
     taps: Arc<Tensor>,
     bias: Arc<Tensor>,
 }
 
 impl DepthWise {
-    /// The same as this convolution, if it is one that we do.
+    /// Returns the equivalent of a convolution, if it is supported.
     fn of(model: &TypedModel, node: &TypedNode, conv: &Conv) -> TractResult<Option<Self>> {
         let (spec, channels) = (&conv.pool_spec, conv.group);
         let fits = conv.q_params.is_none()
@@ -151,7 +152,7 @@ impl TypedOp for DepthWise {
     as_op!();
 }
 
-/// One run, compiled for each CPU that pulp knows.
+/// One evaluation, compiled for each instruction set that pulp knows.
 struct Filter<'a> {
     of: &'a DepthWise,
     input: &'a [f32],
@@ -170,7 +171,7 @@ impl NullaryFnOnce for Filter<'_> {
         let pixels = output.chunks_exact_mut(channels).enumerate();
         for (pixel, out) in pixels {
             let [y, x] = [pixel / of.output[1], pixel % of.output[1]];
-            // the places of the filter that lie on the picture
+            // the filter positions that lie within the picture
             let on = |axis: usize, at: usize| {
                 let first = at * of.stride[axis];
                 let from = of.before[axis].saturating_sub(first);
@@ -196,19 +197,19 @@ impl NullaryFnOnce for Filter<'_> {
     }
 }
 
-/// Places of the largest filter that we do: 7 x 7.
+/// Positions of the largest supported filter, 7 x 7.
 const MOST_PLACES: usize = 49;
 
 struct Sums<'a> {
     input: &'a [f32],
     taps: &'a [f32],
     bias: &'a [f32],
-    /// Where the picture and the taps have each place.
+    /// The offsets of each filter position in `input` and `taps`.
     places: &'a [(usize, usize)],
 }
 
 impl Sums<'_> {
-    /// As many blocks of `N` channels as there are from `at` on; returns where they end.
+    /// Computes all whole blocks of `N` channels from `at` on and returns the end of the last block.
     #[inline(always)]
     fn blocks<const N: usize>(&self, out: &mut [f32], at: usize) -> usize {
         let (blocks, _) = out[at..].as_chunks_mut::<N>();
@@ -236,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that look like nothing.
+    /// Returns arbitrary numbers.
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         (0..count as u32)
             .map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / (1 << 23) as f32 - 1.0)
@@ -250,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_the_convolution_that_it_replaces() {
-        // channels, picture, filter, steps, zeros before and after, whether there is a batch
+    fn depthwise_filter_equals_the_convolution_it_replaces() {
+        // channels, picture, filter, stride, padding before and after, whether there is a batch axis
         for (channels, [height, width], kernel, stride, [before, after], batch) in [
             (32, [14, 14], [3, 3], [1, 1], [1, 1], true),
             (144, [13, 9], [3, 3], [2, 2], [1, 1], false),
@@ -288,7 +289,7 @@ mod tests {
             model.select_output_outlets(&output).unwrap();
 
             let input = Tensor::from_shape(&shape, &numbers(shape.iter().product(), 3)).unwrap();
-            let ours = use_ours(model.clone()).unwrap();
+            let ours = replace_convolutions(model.clone()).unwrap();
             assert!(ours.nodes().iter().any(|node| node.op.name() == "ChannelsLastDepthWise"), "{case}");
             let (ours, others) = (run(ours, &input), run(model, &input));
             assert_eq!(ours.len(), others.len(), "{case}");

@@ -1,59 +1,61 @@
-//! What can go wrong: an error says what happened, and to which file; its hint says what to try.
+//! The crate's error type. An error says what happened to which file, and its hint says what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// An error of this crate.
+/// An error while reading, writing or extracting features.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file that could not be opened or read.
+    /// A file could not be opened or read.
     #[error("{} could not be read: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file that could not be written. Nothing is left of it, and an older one of that name is still there.
+    /// A file could not be written. No partial file is left, and an older file of that name is unchanged.
     #[error("{} could not be written: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file with something wrong inside.
+    /// The content of a file is invalid.
     #[error("{}: {what}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to try.
+        /// What to do about it.
         hint: String,
     },
-    /// Features, labels and names that do not go together.
+    /// Features, labels and names do not match.
     #[error("{what}")]
     Table {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to try.
+        /// What to do about it.
         hint: String,
     },
 }
 
 impl Error {
-    /// What to try, where there is something to say.
+    /// Returns an imperative sentence that says what to do next.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::File { hint, .. } | Self::Table { hint, .. } => Some(hint.clone()),
             Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("check the spelling of the path".into())
+                Some("Check the spelling of the path.".into())
             }
-            Self::Write { .. } => Some("another place for the output, or more room on this disk".into()),
+            Self::Write { .. } => {
+                Some("Check the permissions and the free space, or write somewhere else.".into())
+            }
             Self::Read { .. } => None,
         }
     }
@@ -70,7 +72,7 @@ impl Error {
         move |source| Self::Write { path: path.into(), source }
     }
 
-    /// The same error, with the file it was found in.
+    /// Adds the name of the file that the error is about.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Table { what, hint } => Self::File { path: path.into(), what, hint },

@@ -1,4 +1,4 @@
-//! Photos to features: all cores, nothing twice, and a file that appears whole.
+//! Extracts features from photos on all cores. A cache makes interrupted runs resumable.
 
 mod corpus;
 mod journal;
@@ -18,59 +18,59 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 use crate::file::{NpzParts, write_npz_rows};
-use crate::{Error, FeatureModel, FeatureSource, Preprocessing, TableLabels, picture};
+use crate::{Error, FeatureModel, FeatureSource, Preprocessing, picture};
 use journal::{Journal, PhotoDigest};
 
-/// No photo is larger.
+/// The largest photo file that is read.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// How photos become features.
+/// The settings of an extraction: network, preprocessing, cache and threads.
 pub struct Extraction<'a> {
-    /// The network.
+    /// The network that computes the features.
     pub model: &'a FeatureModel,
-    /// How photos are prepared for it.
+    /// The preprocessing of photos for this network.
     pub preprocessing: &'a Preprocessing,
-    /// Where features are kept, so that no photo is extracted twice.
+    /// The directory that keeps features, so that no photo is extracted twice.
     pub cache: PathBuf,
-    /// How many photos are worked on at once.
+    /// The number of photos that are processed in parallel.
     pub threads: NonZeroUsize,
-    /// Whether a photo that cannot be read is an error instead of being left out.
+    /// Whether an unreadable photo is an error. Otherwise it is left out.
     pub strict: bool,
 }
 
-/// How far it is.
+/// The progress of a running extraction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Photos that are done, whatever came of it.
+pub struct ExtractionProgress {
+    /// The number of photos processed so far, including unreadable ones.
     pub done: usize,
-    /// Photos in all.
+    /// The number of photos in total.
     pub total: usize,
 }
 
-/// What came of it.
+/// The result of an extraction.
 #[derive(Debug)]
 pub struct Extracted {
-    /// Photos in the output.
+    /// The number of photos in the output.
     pub samples: usize,
-    /// Photos that went through the network in this run.
+    /// The number of photos that the network processed in this run.
     pub computed: usize,
-    /// Photos whose features were there already.
+    /// The number of photos whose features came from the cache.
     pub reused: usize,
-    /// Photos that could not be read, and why, in the order of the corpus.
+    /// The unreadable photos with the reason, in the order of the corpus.
     pub broken: Vec<(String, String)>,
 }
 
 impl Extraction<'_> {
-    /// Extracts all photos and writes the output. Interrupted and started again, it goes on where it was, and the
-    /// output is the same.
+    /// Extracts all photos and writes the output as `.npz`. After an interruption, the next run continues from the
+    /// cache and writes the same output.
     ///
     /// # Errors
-    /// A cache or an output that cannot be written, no photo that can be read, or any that cannot if it is strict.
+    /// If the cache or the output cannot be written, no photo is readable, or, if `strict`, any photo is unreadable.
     pub fn run(
         &self,
         corpus: &Corpus,
         output: &Path,
-        progress: impl Fn(Progress) + Sync,
+        progress: impl Fn(ExtractionProgress) + Sync,
     ) -> Result<Extracted, Error> {
         self.preprocessing.check()?;
         let source =
@@ -86,17 +86,17 @@ impl Extraction<'_> {
         work.finish(output, source)
     }
 
-    /// All that decides a feature, but the network.
+    /// Describes everything but the network's file that determines a feature.
     fn description(&self) -> Result<String, Error> {
-        // by way of text: single-precision numbers keep their few digits
+        // parse the text again, because converting f32 to JSON values directly would add digits
         let mut description: serde_json::Value = serde_json::from_str(&self.preprocessing.json()?)
-            .map_err(|error| Error::table(error.to_string(), "finite numbers"))?;
+            .map_err(|error| Error::table(error.to_string(), "Use finite numbers."))?;
         description["output"] = self.model.output().into();
         Ok(description.to_string())
     }
 }
 
-/// What threads share.
+/// The state that the worker threads share.
 struct Work<'a> {
     extraction: &'a Extraction<'a>,
     corpus: &'a Corpus,
@@ -108,9 +108,9 @@ struct Work<'a> {
 
 struct Shared {
     journal: Journal,
-    /// Photos somebody is working on or has done: the same picture under two names is one.
+    /// The photos that a thread has started. Identical files are processed once.
     taken: HashSet<PhotoDigest>,
-    /// What is wrong with those of them that cannot be read.
+    /// The reasons why photos are unreadable.
     wrong: HashMap<PhotoDigest, String>,
     outcomes: Vec<Option<Result<PhotoDigest, String>>>,
     computed: usize,
@@ -137,7 +137,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn run(&self, progress: &(impl Fn(Progress) + Sync)) {
+    fn run(&self, progress: &(impl Fn(ExtractionProgress) + Sync)) {
         while !self.stop.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(file) = self.corpus.files.get(number) else { return };
@@ -152,7 +152,7 @@ impl<'a> Work<'a> {
                 }
             }
             let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(Progress { done, total: self.corpus.len() });
+            progress(ExtractionProgress { done, total: self.corpus.len() });
         }
     }
 
@@ -160,7 +160,8 @@ impl<'a> Work<'a> {
         change(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One photo: a broken one is an outcome, a broken cache or network ends everything.
+    /// Processes one photo. The inner error means that the photo is unreadable, the outer one that the extraction
+    /// fails.
     fn photo(&self, path: &Path) -> Result<Result<PhotoDigest, String>, Error> {
         let (digest, bytes) = match read(path) {
             Ok(read) => read,
@@ -195,7 +196,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The mean of the features of sampled frames.
+    /// Returns the mean features of sampled frames.
     fn video(&self, path: &Path) -> Result<Result<Vec<f32>, String>, Error> {
         let mut sums = vec![0.0f64; self.extraction.model.width()];
         let mut failure = None;
@@ -228,14 +229,14 @@ impl<'a> Work<'a> {
             match outcome {
                 Some(Ok(digest)) if !journal.contains(&digest) => {
                     let wrong = shared.wrong.get(&digest).cloned();
-                    broken.push((file.clone(), wrong.unwrap_or_else(|| "it was not finished".into())));
+                    broken.push((file.clone(), wrong.unwrap_or_else(|| "it was not processed".into())));
                 }
                 Some(Ok(digest)) => {
                     kept.push(number);
                     digests.push(digest);
                 }
                 Some(Err(wrong)) => broken.push((file.clone(), wrong)),
-                None => broken.push((file.clone(), "it was not looked at".into())),
+                None => broken.push((file.clone(), "it was not read".into())),
             }
         }
         if let Some((file, wrong)) = broken.first()
@@ -243,25 +244,13 @@ impl<'a> Work<'a> {
         {
             return Err(Error::File {
                 path: self.corpus.root.join(file),
-                what: format!("{wrong}; {} of {} photos cannot be read", broken.len(), self.corpus.len()),
-                hint: "repair or remove them, or do without --strict to leave them out".into(),
+                what: format!("{wrong} ({} of {} photos cannot be read)", broken.len(), self.corpus.len()),
+                hint: "Repair or remove these photos, or run without --strict to leave them out.".into(),
             });
         }
 
-        let labels = self.corpus.labels.as_ref().map(|(labels, classes)| {
-            let labels = match labels {
-                TableLabels::Classes(labels) => {
-                    TableLabels::Classes(kept.iter().map(|&number| labels[number]).collect())
-                }
-                TableLabels::Attributes(labels) => TableLabels::Attributes(
-                    kept.iter()
-                        .flat_map(|&n| &labels[n * classes.len()..][..classes.len()])
-                        .copied()
-                        .collect(),
-                ),
-            };
-            (labels, &classes[..])
-        });
+        let labels = self.corpus.labels.as_ref();
+        let labels = labels.map(|(labels, classes)| (labels.select(&kept, classes.len()), &classes[..]));
         let files: Vec<String> = kept.iter().map(|&number| self.corpus.files[number].clone()).collect();
         let parts = NpzParts {
             samples: kept.len(),
@@ -270,7 +259,7 @@ impl<'a> Work<'a> {
             files: &files,
             source: Some(&source),
         };
-        // row by row from the cache: memory does not grow with the number of photos
+        // rows are copied from the cache one by one, so memory does not grow with the number of photos
         write_npz_rows(output, &parts, digests.iter().map(|digest| journal.features(digest)))?;
         Ok(Extracted {
             samples: kept.len(),
@@ -281,7 +270,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The digest of a file, and its bytes unless it is a video.
+/// Returns the digest of a file, and its bytes unless it is a video.
 fn read(path: &Path) -> Result<(PhotoDigest, Option<Vec<u8>>), String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     if corpus::is_video(path) {
@@ -292,7 +281,7 @@ fn read(path: &Path) -> Result<(PhotoDigest, Option<Vec<u8>>), String> {
     let mut bytes = Vec::new();
     file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MOST_BYTES {
-        return Err(format!("larger than {} MiB", MOST_BYTES >> 20));
+        return Err(format!("the file is larger than {} MiB", MOST_BYTES >> 20));
     }
     Ok((Sha256::digest(&bytes).into(), Some(bytes)))
 }

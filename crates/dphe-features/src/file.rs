@@ -1,4 +1,4 @@
-//! Files that features live in: .npz, .npy, CSV, svmlight, Parquet, or a folder of arrays.
+//! Reads and writes feature files: `.npz`, `.npy`, CSV, svmlight, Parquet, or a directory of arrays.
 
 mod atomic;
 mod csv;
@@ -11,54 +11,53 @@ mod svmlight;
 
 #[cfg(feature = "extract")]
 pub(crate) use label::Names;
-pub use npz::write_npz;
+pub use npz::{NpzArray, NpzFloats, NpzReader, write_npz, write_npz_arrays};
 #[cfg(feature = "extract")]
 pub(crate) use npz::{NpzParts, write_npz_rows};
-pub(crate) use npz::{read_classifier_npz, write_classifier_npz};
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, FeatureTable};
-pub(crate) use atomic::replace;
+use atomic::replace;
 use npy::Npy;
 
-/// Values read at most: 4 GiB of features.
+/// The default limit on values, which is 4 GiB of features.
 const MOST_VALUES: usize = 1 << 30;
-/// Classes or attributes at most.
+/// The largest number of classes or attributes.
 const MOST_CLASSES: usize = 1 << 16;
-/// Bytes of the small text files beside arrays, for each sample or class.
+/// Bytes per line in the text files beside arrays.
 const LONGEST_LINE: u64 = 4 * 4096;
 
-/// How a file is to be read; the default finds out by itself.
+/// How to read a file. The default detects everything from the file itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// The labels of a `.npy` file; without it, `labels.npy` beside `features.npy`.
+    /// The file with the labels of a `.npy` file. The default is `labels.npy` beside `features.npy`.
     pub labels: Option<PathBuf>,
-    /// The names of the classes, a JSON list; without it, `classes.json` beside `features.npy`.
+    /// A JSON list of the class names. The default is `classes.json` beside `features.npy`.
     pub classes: Option<PathBuf>,
-    /// Which column of a CSV or Parquet file is the label.
+    /// The label column of a CSV or Parquet file.
     pub label_column: LabelColumn,
-    /// Columns of a CSV or Parquet file whose names start so are attributes, 0 or 1 each, instead of a label.
+    /// The name prefix of attribute columns in a CSV or Parquet file. They hold 0 or 1 and replace the label.
     pub attribute_prefix: Option<String>,
-    /// Whether the first line of a CSV file names the columns; without it, it does if it holds no numbers.
+    /// Whether the first line of a CSV file is a header. By default it is, if it contains no numbers.
     pub header: Option<bool>,
-    /// The number of the first feature of an svmlight file, 0 or 1; without it, 0 if a feature 0 occurs.
+    /// The number of the first feature of an svmlight file, 0 or 1. The default is 0 if a feature 0 occurs.
     pub first_feature: Option<usize>,
-    /// How many features an svmlight file has; without it, as many as occur.
+    /// The number of features of an svmlight file. The default is the highest that occurs.
     pub width: Option<usize>,
-    /// No table with more values is read, so that a small file cannot fill the memory.
+    /// The largest table that is read, in values. It keeps a small file from filling the memory.
     pub max_values: usize,
 }
 
-/// Which column is the label.
+/// The column that holds the label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
-    /// One named label, labels, class, target or y; without such a name, the last or the first if it holds text.
+    /// The column named label, labels, class, target or y. Otherwise the last or first column, if it holds text.
     #[default]
     Auto,
-    /// There are no labels.
+    /// No column: the file has no labels.
     None,
     /// The first column.
     First,
@@ -83,20 +82,20 @@ impl Default for ReadOptions {
     }
 }
 
-/// Reads features, and labels where there are some.
+/// Reads features, and labels if the file has any.
 ///
-/// A folder holds `features.npy` and perhaps `labels.npy`, `classes.json` and `files.txt`. Files are known by
-/// their endings: `.npz`, `.npy`, `.csv` and `.tsv`, `.svmlight`, `.svm` and `.libsvm`, `.parquet`.
+/// A directory holds `features.npy` and optionally `labels.npy`, `classes.json` and `files.txt`. The format of a file
+/// follows from its extension: `.npz`, `.npy`, `.csv`, `.tsv`, `.svmlight`, `.svm`, `.libsvm` or `.parquet`.
 ///
 /// # Errors
-/// Names the file and what is wrong with it.
+/// If the file cannot be read or is invalid. The error names the file and the problem.
 pub fn read_table(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
     let metadata = path.metadata().map_err(Error::read(path))?;
     if metadata.is_dir() {
         return read_arrays(&path.join("features.npy"), options);
     }
     if metadata.len() == 0 {
-        return Err(bad(path, "the file is empty", "write or copy it again"));
+        return Err(bad(path, "the file is empty", "Write or copy it again."));
     }
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     match ending.as_str() {
@@ -107,25 +106,31 @@ pub fn read_table(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Er
         "svmlight" | "svm" | "libsvm" => svmlight::read(path, options),
         #[cfg(feature = "parquet")]
         "parquet" => parquet::read(path, options),
+        #[cfg(not(feature = "parquet"))]
+        "parquet" => Err(bad(
+            path,
+            "this build cannot read Parquet files",
+            "Build with `cargo build --release --features parquet`, or convert the file to .npz or .csv.",
+        )),
         _ => Err(bad(
             path,
-            "not a kind of file that features are read from, by its ending",
-            "a .npz, .npy, .csv, .tsv, .svmlight or .parquet file, or a folder with features.npy",
+            "features cannot be read from a file with this ending",
+            "Use a .npz, .npy, .csv, .tsv, .svmlight or .parquet file, or a directory with features.npy.",
         )),
     }
     .map_err(|error| error.in_file(path))
 }
 
-/// Arrays in files of their own: features, and labels, names and files beside them.
+/// Reads features from a `.npy` file, and labels and names from the files beside it.
 fn read_arrays(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
     let table = open_npy(path, options.max_values)?.matrix().map_err(|error| error.in_file(path))?;
     let samples = table.samples();
 
     let beside = |name: &str| path.with_file_name(name);
-    let own_folder = path.file_name().is_some_and(|name| name == "features.npy");
+    let own_directory = path.file_name().is_some_and(|name| name == "features.npy");
     let either = |given: &Option<PathBuf>, name: &str| match given {
         Some(given) => Some(given.clone()),
-        None => Some(beside(name)).filter(|found| own_folder && found.is_file()),
+        None => Some(beside(name)).filter(|found| own_directory && found.is_file()),
     };
     let classes = match either(&options.classes, "classes.json") {
         Some(path) => Some(read_names(&path)?),
@@ -141,7 +146,7 @@ fn read_arrays(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error
         }
         None => table,
     };
-    match Some(beside("files.txt")).filter(|found| own_folder && found.is_file()) {
+    match Some(beside("files.txt")).filter(|found| own_directory && found.is_file()) {
         Some(path) => {
             let text = read_text(&path, samples)?;
             let files = text.lines().map(str::to_owned).collect();
@@ -158,35 +163,42 @@ fn open_npy(path: &Path, max_values: usize) -> Result<Npy<BufReader<File>>, Erro
 }
 
 impl<R: Read> Npy<R> {
-    /// A table from an array of samples x features.
+    /// Reads a table from an array of samples x features.
     fn matrix(self) -> Result<FeatureTable, Error> {
         let &[_, width] = self.shape() else {
             return Err(Error::table(
-                format!("features of shape {:?}; they have two axes, samples and features", self.shape()),
-                "features.reshape(len(features), -1)",
+                format!(
+                    "the features have the shape {:?} instead of two axes, samples and features",
+                    self.shape()
+                ),
+                "Reshape them with features.reshape(len(features), -1).",
             ));
         };
         FeatureTable::new(width, self.floats()?)
     }
 }
 
-/// The names of classes: a JSON list of strings.
+/// Reads class names from a JSON list of strings.
 fn read_names(path: &Path) -> Result<Vec<String>, Error> {
     serde_json::from_str(&read_text(path, MOST_CLASSES)?).map_err(|error| {
-        bad(path, format!("not a list of class names: {error}"), "a JSON list: [\"cat\", \"dog\"]")
+        bad(
+            path,
+            format!("not a list of class names: {error}"),
+            "Write a JSON list such as [\"cat\", \"dog\"].",
+        )
     })
 }
 
-/// A text file of at most `lines` lines of reasonable length.
+/// Reads a text file of at most `lines` lines.
 fn read_text(path: &Path, lines: usize) -> Result<String, Error> {
     let most = (lines as u64).saturating_mul(LONGEST_LINE);
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(Error::read(path))?;
     file.take(most + 1).read_to_end(&mut bytes).map_err(Error::read(path))?;
     if bytes.len() as u64 > most {
-        return Err(bad(path, format!("longer than {lines} names can be"), "one name a line"));
+        return Err(bad(path, format!("the file is too long for {lines} names"), "Write one name per line."));
     }
-    String::from_utf8(bytes).map_err(|_| bad(path, "not UTF-8 text", "save it again as UTF-8"))
+    String::from_utf8(bytes).map_err(|_| bad(path, "the file is not UTF-8 text", "Save it again as UTF-8."))
 }
 
 fn bad(path: &Path, what: impl Into<String>, hint: &str) -> Error {

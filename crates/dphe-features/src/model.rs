@@ -1,18 +1,20 @@
-//! A network in ONNX, run by tract: one prepared picture in, its features out.
+//! Runs an ONNX network with tract: one prepared picture in, its features out.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use prost::Message as _;
 use sha2::{Digest, Sha256};
 use tract_onnx::pb::{self, tensor_shape_proto::dimension::Value, type_proto};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::transform::get_transform;
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 use crate::{Error, depthwise};
 
-/// A network that is ready to run, from several threads at once.
+/// A loaded network that several threads can run at once.
 pub struct FeatureModel {
     path: PathBuf,
     plan: Arc<TypedRunnableModel>,
@@ -20,19 +22,31 @@ pub struct FeatureModel {
     output: String,
     side: usize,
     width: usize,
-    /// Whether the tensor has spatial axes, over which the mean is taken.
+    /// Whether the output tensor has spatial axes, over which the mean is taken.
     maps: bool,
 }
 
+/// A network's ONNX file without the outputs of its graph.
+///
+/// The bytes of a protobuf message may be continued: another `ModelProto` appended to them adds its nodes, weights and
+/// outputs to the graph.
+#[derive(Debug)]
+pub struct OnnxNetwork {
+    /// The encoded `ModelProto`.
+    pub bytes: Vec<u8>,
+    /// The names that the graph's tensors have.
+    pub tensors: HashSet<String>,
+}
+
 impl FeatureModel {
-    /// Loads a network for square pictures of `side` pixels. `output` is the name of the tensor to take as features;
-    /// without it, the last global average pool, or the network's output averaged over its spatial axes.
+    /// Loads a network for square pictures of `side` pixels. `output` names the tensor that holds the features. The
+    /// default is the last global average pool, or else the network's output averaged over its spatial axes.
     ///
     /// # Errors
-    /// A file that is no ONNX network for such pictures, or needs what tract lacks.
+    /// If the file is not an ONNX network for such pictures, or uses operators that tract does not support.
     pub fn load(path: &Path, side: usize, output: Option<&str>) -> Result<Self, Error> {
         let bytes = fs::read(path).map_err(Error::read(path))?;
-        contained(|| Self::build(path, &bytes, side, output))
+        catch_panic(|| Self::build(path, &bytes, side, output))
             .unwrap_or_else(|panic| Err(Error::table(format!("the network is damaged: {panic}"), EXPORT)))
             .map_err(|error| error.in_file(path))
     }
@@ -53,14 +67,14 @@ impl FeatureModel {
         missing.dedup();
         if !missing.is_empty() {
             return Err(Error::table(
-                format!("the network uses what is not supported: {}", missing.join(", ")),
-                "export it for plain inference, or another network",
+                format!("the network uses unsupported ONNX operators: {}", missing.join(", ")),
+                "Export the network for inference, or use another network.",
             ));
         }
         if graph.initializer.iter().any(|tensor| tensor.data_location.is_some_and(|place| place != 0)) {
             return Err(Error::table(
-                "the weights are in another file, which its digest would not cover",
-                "onnx.save(onnx.load(path), path) puts all into one file",
+                "the weights are in another file, which the digest of this file would not cover",
+                "Put everything into one file with onnx.save(onnx.load(path), path).",
             ));
         }
         check_input(graph, side)?;
@@ -72,15 +86,15 @@ impl FeatureModel {
         let Some(&outlet) = parsed.outlets_by_name.get(&output) else {
             return Err(Error::table(format!("there is no tensor {output:?}"), EXPORT));
         };
-        // One picture at a time: measured as fast as more, and features do not depend on their neighbours. Channels
-        // last: a tenth faster, most of all where each channel is filtered by itself.
+        // A batch of one is as fast as larger batches, and features do not depend on other pictures. The layout with
+        // channels last is a tenth faster, mostly in depthwise convolutions.
         let model = parsed
             .model
             .with_output_outlets(&[outlet])
             .and_then(|model| model.with_input_fact(0, f32::fact([1, 3, side, side]).into()))
             .and_then(|model| model.into_typed())
             .and_then(|model| model.into_decluttered())
-            .and_then(depthwise::use_ours)
+            .and_then(depthwise::replace_convolutions)
             .and_then(channels_last)
             .and_then(|model| model.into_optimized())
             .map_err(failed)?;
@@ -91,9 +105,9 @@ impl FeatureModel {
             _ => {
                 return Err(Error::table(
                     format!(
-                        "{output:?} has the shape {shape:?}, which is not one vector of features a picture"
+                        "{output:?} has the shape {shape:?}, which is not one feature vector per picture"
                     ),
-                    "name another tensor with --tensor",
+                    "Name another tensor with --tensor.",
                 ));
             }
         };
@@ -103,47 +117,59 @@ impl FeatureModel {
         Ok(Self { path: path.into(), plan, digest, output, side, width, maps })
     }
 
-    /// How many features a picture has.
+    /// Returns the number of features per picture.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// SHA-256 of the model's file, in hexadecimal.
+    /// Returns the SHA-256 of the network's file, in hexadecimal.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The tensor that is taken as features.
+    /// Returns the name of the tensor that holds the features.
     pub fn output(&self) -> &str {
         &self.output
     }
 
-    pub(crate) fn has_maps(&self) -> bool {
+    /// Returns whether that tensor has spatial axes, over which the mean is taken.
+    pub fn has_spatial_axes(&self) -> bool {
         self.maps
     }
 
-    /// The network as it is in its file, if that is still the same.
-    pub(crate) fn proto(&self) -> Result<pb::ModelProto, Error> {
+    /// Reads the network's file again, to continue its graph in another ONNX file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has changed since the network was loaded.
+    pub fn to_onnx(&self) -> Result<OnnxNetwork, Error> {
         let bytes = fs::read(&self.path).map_err(Error::read(&self.path))?;
         if digest_of(&bytes) != self.digest {
-            return Err(Error::table("the file has changed meanwhile", "run it again").in_file(&self.path));
+            return Err(Error::table("the file changed while it was in use", "Run the command again.")
+                .in_file(&self.path));
         }
-        onnx()
+        let mut proto = onnx()
             .proto_model_for_read(&mut &bytes[..])
-            .map_err(|_| Error::table("not an ONNX network", EXPORT).in_file(&self.path))
+            .map_err(|_| Error::table("not an ONNX network", EXPORT).in_file(&self.path))?;
+        let graph = proto.graph.get_or_insert_default();
+        graph.output.clear();
+        let outputs = graph.node.iter().flat_map(|node| &node.output);
+        let inputs = graph.input.iter().map(|input| &input.name);
+        let weights = graph.initializer.iter().map(|tensor| &tensor.name);
+        let tensors = outputs.chain(inputs).chain(weights).cloned().collect();
+        Ok(OnnxNetwork { bytes: proto.encode_to_vec(), tensors })
     }
 
-    /// The features of one prepared picture: 3 planes of `side` x `side` values.
+    /// Computes the features of one prepared picture of 3 planes with `side` x `side` values.
     pub(crate) fn run(&self, picture: &[f32]) -> Result<Vec<f32>, Error> {
         let failed = |what: String| Error::File { path: self.path.clone(), what, hint: EXPORT.into() };
-        let found = contained(|| {
+        let found = catch_panic(|| {
             let input = Tensor::from_shape(&[1, 3, self.side, self.side], picture)?;
             let output = self.plan.run(tvec!(input.into()))?;
             Ok(output[0].to_plain_array_view::<f32>()?.iter().copied().collect())
         });
         let found: TractResult<Vec<f32>> = found.map_err(failed)?;
         let values = found.map_err(|error| failed(format!("{error:#}")))?;
-        // the mean over the spatial axes; one value a feature stays as it is
+        // the mean over the spatial axes, if there are any
         let pixels = values.len() / self.width;
         if pixels <= 1 {
             return Ok(values);
@@ -163,21 +189,18 @@ fn digest_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const EXPORT: &str = "export the network to ONNX again: float32, NCHW, RGB pictures";
+const EXPORT: &str = "Export the network to ONNX again, with float32 RGB pictures in NCHW order as input.";
 
-/// The one input that is no weight must take a batch of RGB pictures of the right size.
+/// Checks that the only input besides weights takes a batch of RGB pictures of the right size.
 fn check_input(graph: &pb::GraphProto, side: usize) -> Result<(), Error> {
     let is_weight = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
     let inputs: Vec<_> = graph.input.iter().filter(|input| !is_weight(&input.name)).collect();
     let [input] = inputs[..] else {
-        return Err(Error::table(
-            format!("the network has {} inputs, not one picture", inputs.len()),
-            EXPORT,
-        ));
+        return Err(Error::table(format!("the network has {} inputs instead of one", inputs.len()), EXPORT));
     };
     let Some(type_proto::Value::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
     else {
-        return Err(Error::table("the network's input is no picture", EXPORT));
+        return Err(Error::table("the network's input is not a tensor", EXPORT));
     };
     let axes: Vec<Option<usize>> = tensor.shape.iter().flat_map(|shape| &shape.dim).map(size).collect();
     let shown: Vec<String> = axes.iter().map(|a| a.map_or("?".into(), |a| a.to_string())).collect();
@@ -190,8 +213,11 @@ fn check_input(graph: &pb::GraphProto, side: usize) -> Result<(), Error> {
         }
         [_, channels, Some(height), Some(width)] if wanted(channels, 3) && height == width => {
             Err(Error::table(
-                format!("the network wants pictures of {height} pixels a side, and {side} are cropped"),
-                format!("--crop {height} --resize {}, and what else it was trained with", height * 8 / 7),
+                format!("the network needs pictures of {height} x {height} pixels, but the crop is {side}"),
+                format!(
+                    "Set --crop {height} --resize {}, and the preprocessing that the network was trained with.",
+                    height * 8 / 7
+                ),
             ))
         }
         _ => Err(Error::table(
@@ -203,13 +229,13 @@ fn check_input(graph: &pb::GraphProto, side: usize) -> Result<(), Error> {
 
 fn size(dimension: &pb::tensor_shape_proto::Dimension) -> Option<usize> {
     match &dimension.value {
-        // exporters write 0 or -1 for "any"
+        // exporters write 0 or -1 for a free dimension
         Some(Value::DimValue(size)) => usize::try_from(*size).ok().filter(|&size| size > 0),
         _ => None,
     }
 }
 
-/// The tensor to take as features.
+/// Returns the name of the tensor that holds the features.
 fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Error> {
     let outputs = || {
         let names: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
@@ -222,11 +248,11 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
         } else {
             Err(Error::table(
                 format!("the network has no tensor {named:?}"),
-                format!("its outputs are: {}", outputs()),
+                format!("Use another tensor; the network's outputs are: {}", outputs()),
             ))
         };
     }
-    // earlier pools belong to blocks that weigh channels; the last one is what a classifier looks at
+    // earlier pools belong to squeeze-and-excitation blocks; the last one feeds the classifier
     let pool = graph
         .node
         .iter()
@@ -237,18 +263,19 @@ fn output_name(graph: &pb::GraphProto, named: Option<&str>) -> Result<String, Er
     }
     match &graph.output[..] {
         [output] if rank(output) == Some(4) => Ok(output.name.clone()),
-        // a network that was cut off behind its pool has nothing but a vector to give; scores of classes are none
+        // a network without its classifier ends in a feature vector; class scores are not features
         [output] if rank(output) == Some(2) && !graph.node.iter().any(is_dense_layer) => {
             Ok(output.name.clone())
         }
         _ => Err(Error::table(
             "the network has no global average pool and no output with spatial axes to average",
-            format!("name the tensor with --tensor; its outputs are: {}", outputs()),
+            format!("Name the tensor with --tensor; the network's outputs are: {}", outputs()),
         )),
     }
 }
 
-/// A mean over height and width; the axes are an attribute, or, since version 18, a second input: a weight or a constant.
+/// Returns whether a node is a mean over height and width. The axes are an attribute or, since opset 18, a second
+/// input that is an initializer or a constant.
 fn is_spatial_mean(graph: &pb::GraphProto, node: &pb::NodeProto) -> bool {
     if node.op_type != "ReduceMean" {
         return false;

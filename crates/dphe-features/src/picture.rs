@@ -1,23 +1,24 @@
-//! Decoding of photos: by what is in the file, not by its name; within bounds; upright.
+//! Decodes photos. The format is detected from the content, sizes are limited, and EXIF orientation is applied.
 
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 use crate::resample::Picture;
 
-/// No picture with more pixels is decoded: 100 megapixels.
+/// The largest picture that is decoded.
 const MOST_PIXELS: u64 = 100_000_000;
-/// Bytes a decoder may take for one of them: four channels of 16 bits.
+/// Memory that a decoder may allocate: four channels of 16 bits per pixel.
 const MOST_BYTES: u64 = MOST_PIXELS * 8;
 
-/// Decodes a picture to upright RGB of 8 bits; alpha is dropped, as Pillow's `convert("RGB")` does.
+/// Decodes a picture to 8-bit RGB and turns it upright. Alpha is dropped, as in Pillow's `convert("RGB")`.
 ///
-/// The error is a sentence about what is wrong with the file.
+/// # Errors
+/// Returns a sentence that says what is wrong with the file.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
-    // decoders check what they read, but there are many of them
-    contained(|| decode_unguarded(bytes)).unwrap_or_else(|panic| Err(format!("damaged: {panic}")))
+    catch_panic(|| decode_unguarded(bytes))
+        .unwrap_or_else(|panic| Err(format!("the picture is damaged: {panic}")))
 }
 
 fn decode_unguarded(bytes: &[u8]) -> Result<Picture, String> {
@@ -30,7 +31,7 @@ fn decode_unguarded(bytes: &[u8]) -> Result<Picture, String> {
         return Err(NOT_A_PICTURE.into());
     }
     if format == ImageFormat::Jpeg && !is_whole_jpeg(bytes) {
-        // the decoder would fill the rest with grey
+        // the decoder would silently fill the rest with grey
         return Err("the JPEG data is cut off".into());
     }
     let mut limits = Limits::default();
@@ -40,7 +41,9 @@ fn decode_unguarded(bytes: &[u8]) -> Result<Picture, String> {
     let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        return Err(format!("{width} x {height} pixels are more than the {MOST_PIXELS} that are decoded"));
+        return Err(format!(
+            "the picture has {width} x {height} pixels, more than the limit of {MOST_PIXELS}"
+        ));
     }
     let orientation = decoder.orientation().map_err(|error| error.to_string())?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
@@ -48,18 +51,18 @@ fn decode_unguarded(bytes: &[u8]) -> Result<Picture, String> {
     let image = image.into_rgb8();
     let (width, height) = (image.width() as usize, image.height() as usize);
     if width == 0 || height == 0 {
-        return Err("there are no pixels".into());
+        return Err("the picture has no pixels".into());
     }
     Ok(Picture { width, height, pixels: image.into_raw() })
 }
 
 const NOT_A_PICTURE: &str = "not a JPEG, PNG, WebP, GIF or BMP picture";
 
-/// Whether a JPEG file goes on to its end-of-image marker.
+/// Returns whether a JPEG file is complete up to its end-of-image marker.
 fn is_whole_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
     loop {
-        // between segments, and in compressed data, everything up to the next marker
+        // skip compressed data and padding up to the next marker
         let Some(next) = bytes.get(at..).and_then(|rest| rest.iter().position(|&byte| byte == 0xff)) else {
             return false;
         };
@@ -67,7 +70,7 @@ fn is_whole_jpeg(bytes: &[u8]) -> bool {
         match bytes.get(at) {
             None => return false,
             Some(0xd9) => return true,
-            // stuffed bytes, fill bytes, restarts and markers that have no length
+            // stuffed bytes, restart markers and other markers without a length
             Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
             Some(0xff) => (),
             Some(_) => match bytes.get(at + 1..at + 3) {

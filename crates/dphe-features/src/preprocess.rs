@@ -1,4 +1,4 @@
-//! From a picture to what a network takes in: torchvision's evaluation transform.
+//! Prepares pictures for a network with torchvision's evaluation transform.
 
 use core::ops::Range;
 use std::path::Path;
@@ -8,27 +8,30 @@ use serde::{Deserialize, Serialize};
 use crate::resample::{Interpolation, Picture};
 use crate::{Error, FeatureSource};
 
-/// Sides of pictures a network could want.
+/// The largest side of a picture that a network may need.
 const MOST_PIXELS_A_SIDE: usize = 4096;
 
-/// Resize the shorter side, crop the centre, scale to 0..1, subtract the mean, divide by the standard deviation.
+/// The steps from a picture to a network's input.
+///
+/// The shorter side is resized, the centre is cropped, and colours are scaled to 0..1, centred by `mean` and divided
+/// by `std`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preprocessing {
-    /// Pixels of the shorter side after resizing.
+    /// The shorter side after resizing, in pixels.
     pub resize: usize,
-    /// Pixels of each side of the centre that is kept.
+    /// Each side of the square centre that is kept, in pixels.
     pub crop: usize,
-    /// How pixels are weighted when resizing.
+    /// The filter that is used for resizing.
     pub interpolation: Interpolation,
-    /// Mean of red, green and blue, from 0 to 1.
+    /// The mean of red, green and blue, from 0 to 1.
     pub mean: [f32; 3],
-    /// Standard deviation of red, green and blue.
+    /// The standard deviation of red, green and blue.
     pub std: [f32; 3],
 }
 
 impl Default for Preprocessing {
-    /// ImageNet's: shorter side 256, bicubic, centre 224.
+    /// Returns the usual values for ImageNet: shorter side 256, bicubic, centre 224.
     fn default() -> Self {
         Self {
             resize: 256,
@@ -41,67 +44,72 @@ impl Default for Preprocessing {
 }
 
 impl Preprocessing {
-    /// From a small TOML file with any of the fields; those that are missing are ImageNet's.
+    /// Reads a TOML file with any of the fields. Missing fields get the values for ImageNet.
     ///
     /// # Errors
-    /// A file that cannot be read, or with unknown or impossible entries.
+    /// If the file cannot be read, or has an unknown field or an invalid value.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(Error::read(path))?;
         let found: Self = toml::from_str(&text).map_err(|error| Error::File {
             path: path.into(),
             what: error.message().to_owned(),
-            hint: "resize = 256, crop = 224, interpolation = \"bicubic\", mean = [...], std = [...]".into(),
+            hint: "Use the fields resize = 256, crop = 224, interpolation = \"bicubic\", mean = [...], std = [...]."
+                .into(),
         })?;
         found.check().map_err(|error| error.in_file(path))?;
         Ok(found)
     }
 
-    /// Fails where no picture could be prepared like this.
+    /// Checks the values.
     ///
     /// # Errors
-    /// A crop larger than the picture, no size, or a deviation that is not positive.
+    /// If the crop is larger than the resized picture, a size is zero or too large, or a deviation is not positive.
     pub fn check(&self) -> Result<(), Error> {
         let finite = self.mean.iter().chain(&self.std).all(|value| value.is_finite());
         if !finite || self.std.iter().any(|&std| std <= 0.0) {
             return Err(Error::table(
-                "mean and standard deviation must be numbers, the latter positive",
-                "ImageNet's",
+                "`mean` and `std` must be finite, and `std` positive",
+                "Use mean = [0.485, 0.456, 0.406] and std = [0.229, 0.224, 0.225], as for ImageNet.",
             ));
         }
         if self.crop == 0 || self.crop > self.resize || self.resize > MOST_PIXELS_A_SIDE {
             return Err(Error::table(
-                format!("a centre of {} pixels of a picture of {} is not possible", self.crop, self.resize),
-                "a crop of at most the size, and that at most 4096",
+                format!(
+                    "a centre of {} pixels cannot be cropped from a picture of {}",
+                    self.crop, self.resize
+                ),
+                "Use 0 < crop <= resize <= 4096.",
             ));
         }
         Ok(())
     }
 
-    /// Itself as JSON, always the same for the same fields.
+    /// Returns the fields as JSON. The same fields always give the same text.
     ///
     /// # Errors
-    /// Only if numbers cannot be written.
+    /// If a number is not finite.
     pub fn json(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|error| Error::table(error.to_string(), "finite numbers"))
+        serde_json::to_string(self).map_err(|error| Error::table(error.to_string(), "Use finite numbers."))
     }
 
-    /// From what a table of features says of its origin: the preparation, and the tensor that was taken.
+    /// Reads the preprocessing and the name of the network's output tensor from a table's source.
     ///
     /// # Errors
-    /// If it is not what an extraction writes.
+    /// If the source was not written by an extraction.
     pub fn of_source(source: &FeatureSource) -> Result<(Self, String), Error> {
-        let bad = |what: String| Error::table(what, "extract the features again");
+        let bad = |what: String| Error::table(what, "Extract the features again.");
         let mut description: serde_json::Value =
             serde_json::from_str(&source.preprocessing).map_err(|error| bad(error.to_string()))?;
         let output = description.as_object_mut().and_then(|fields| fields.remove("output"));
         let output = output.and_then(|output| output.as_str().map(str::to_owned));
-        let output = output.ok_or_else(|| bad("no tensor of the network is named".into()))?;
+        let output =
+            output.ok_or_else(|| bad("the source does not name the network's output tensor".into()))?;
         let found: Self = serde_json::from_value(description).map_err(|error| bad(error.to_string()))?;
         found.check()?;
         Ok((found, output))
     }
 
-    /// Red, then green, then blue, each row after row.
+    /// Returns the red plane, then the green, then the blue, each row after row.
     pub(crate) fn apply(&self, picture: &Picture) -> Vec<f32> {
         let (short, long) = (picture.width.min(picture.height), picture.width.max(picture.height));
         // torchvision: int(size * long / short), in double precision
@@ -123,7 +131,7 @@ impl Preprocessing {
         values
     }
 
-    /// torchvision rounds the half of what is left over as Python does: halves to even.
+    /// Returns the centred range that is kept. Like torchvision, it rounds halves to even.
     fn centre(&self, size: usize) -> Range<usize> {
         let start = ((size - self.crop) as f64 / 2.0).round_ties_even() as usize;
         start..start + self.crop
@@ -154,20 +162,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_torchvisions() {
+    fn resize_and_crop_sizes_equal_torchvision() {
         let preprocessing = Preprocessing::default();
         assert_eq!(preprocessing.centre(256), 16..240);
         assert_eq!(preprocessing.centre(227), 2..226, "1.5 rounds to even");
         assert_eq!(preprocessing.centre(229), 2..226, "2.5 rounds to even");
-        // a line of pixels would be millions long if all of it were made
+        // the resized line would have millions of pixels if it were computed whole
         let line = Picture { width: 60_000, height: 1, pixels: vec![255; 180_000] };
         assert_eq!(preprocessing.apply(&line).len(), 3 * 224 * 224);
     }
 
     #[test]
-    fn a_file_beside_the_model_says_how() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("net.toml");
+    fn preprocessing_file_is_read_and_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("net.toml");
         std::fs::write(&path, "resize = 342\ncrop = 299\ninterpolation = \"bilinear\"\n").unwrap();
         let read = Preprocessing::read(&path).unwrap();
         assert_eq!((read.resize, read.crop, read.interpolation), (342, 299, Interpolation::Bilinear));

@@ -1,20 +1,20 @@
-//! Pillow's resampling of 8-bit pictures, operation by operation, so that features agree with those of others.
+//! Resizes 8-bit pictures exactly as Pillow does, so that features agree with those of other programs.
 //!
-//! Two passes with rounding to 8 bits between them; the weights of a pixel are a filter stretched by the scale
-//! (antialiasing), in fixed point with 22 fractional bits. Only the part that a crop keeps is computed: pixels do
-//! not depend on each other, so it is the same as resizing everything and cropping.
+//! There are two passes with rounding to 8 bits between them. The weights of a pixel are a filter stretched by the
+//! scale (antialiasing), in fixed point with 22 fractional bits. Only the part that a crop keeps is computed. Output
+//! pixels do not depend on each other, so the result is the same as resizing everything and cropping.
 
 use core::ops::Range;
 
-/// Fractional bits of weights: 32 less 8 for the pixel and 2 for overshoot.
+/// Fractional bits of weights: 32 minus 8 for the pixel and 2 for overshoot.
 const PRECISION: u32 = 22;
 
-/// How pixels are weighted.
+/// The filter for resizing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// A triangle over two pixels.
+    /// A triangle with a support of two pixels.
     Bilinear,
-    /// A cubic over four pixels, a = -1/2.
+    /// A cubic with a support of four pixels and a = -1/2.
     Bicubic,
 }
 
@@ -38,7 +38,7 @@ impl Interpolation {
     }
 }
 
-/// Pixels of three bytes, row after row.
+/// An RGB picture with three bytes per pixel, row after row.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) width: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// The `columns` and `rows` of what resizing to `width` x `height` would give.
+    /// Resizes to `width` x `height` and returns only these `columns` and `rows`.
     pub(crate) fn resized(
         &self,
         (width, height): (usize, usize),
@@ -57,7 +57,7 @@ impl Picture {
     ) -> Self {
         let across = weights(self.width, width, columns, filter);
         let down = weights(self.height, height, rows, filter);
-        // rows that the second pass looks at
+        // the rows that the second pass needs
         let first = down.iter().map(|w| w.start).min().unwrap_or(0);
         let last = down.iter().map(|w| w.start + w.values.len()).max().unwrap_or(0);
 
@@ -95,13 +95,13 @@ fn clip(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// The pixels that make one new pixel, and by how much.
+/// The weights of consecutive old pixels in one new pixel.
 struct Weights {
     start: usize,
     values: Vec<i32>,
 }
 
-/// `precompute_coeffs` and `normalize_coeffs_8bpc` of Pillow, for the new pixels in `kept`.
+/// Computes the weights of the new pixels in `kept`, like Pillow's `precompute_coeffs` and `normalize_coeffs_8bpc`.
 fn weights(old: usize, new: usize, kept: Range<usize>, filter: Interpolation) -> Vec<Weights> {
     let scale = old as f64 / new as f64;
     let stretch = scale.max(1.0);
@@ -116,7 +116,7 @@ fn weights(old: usize, new: usize, kept: Range<usize>, filter: Interpolation) ->
         let sum: f64 = values.iter().sum();
         let fixed = |value: f64| {
             let value = if sum == 0.0 { value } else { value / sum } * f64::from(1 << PRECISION);
-            // rounds half away from zero, like the cast it is there
+            // Pillow adds or subtracts one half and casts, which rounds halves away from zero
             (value + 0.5f64.copysign(value)) as i32
         };
         Weights { start, values: values.into_iter().map(fixed).collect() }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_size_changes_nothing_and_a_part_is_a_part() {
+    fn same_size_is_identity_and_crop_equals_part_of_whole() {
         let pixels = (0..7 * 5 * 3).map(|i| (i * 37 % 256) as u8).collect();
         let picture = Picture { width: 7, height: 5, pixels };
         for filter in [Interpolation::Bilinear, Interpolation::Bicubic] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_colour_stays_one_colour() {
+    fn uniform_colour_is_preserved() {
         let picture = Picture { width: 50, height: 3, pixels: vec![201; 450] };
         let resized = picture.resized((11, 64), 0..11, 0..64, Interpolation::Bicubic);
         assert!(resized.pixels.iter().all(|&value| value == 201));

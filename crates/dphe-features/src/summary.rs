@@ -1,41 +1,41 @@
-//! What a person wants to know about a table before learning from it.
+//! Statistics of a table that help to judge it before training.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::{FeatureTable, TableLabels};
 
-/// A table in numbers.
+/// The statistics of a [`FeatureTable`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Samples of each class, or samples that have each attribute; empty without labels.
+    /// The number of samples per class or attribute. Empty if there are no labels.
     pub class_counts: Vec<usize>,
-    /// Values that are NaN.
+    /// The number of values that are NaN.
     pub nan: usize,
-    /// Values that are infinite.
+    /// The number of values that are infinite.
     pub infinite: usize,
-    /// Samples with a value that is not finite.
+    /// The number of samples with a value that is not finite.
     pub samples_not_finite: usize,
-    /// Samples that are equal, feature by feature, to an earlier one.
+    /// The number of samples whose features all equal those of an earlier sample.
     pub duplicates: usize,
-    /// Those of them that have another label than the earlier one.
+    /// The number of these duplicates whose label differs from the earlier sample's.
     pub contradictions: usize,
-    /// Features that are the same for all samples.
+    /// The number of features that have the same value in all samples.
     pub constant_features: usize,
-    /// Values that are exactly zero, as a share.
+    /// The fraction of values that are exactly zero.
     pub zeros: f64,
-    /// Smallest finite value.
+    /// The smallest finite value.
     pub min: f32,
-    /// Largest finite value.
+    /// The largest finite value.
     pub max: f32,
-    /// Mean of the finite values.
+    /// The mean of the finite values.
     pub mean: f64,
-    /// Smallest, middle and largest standard deviation of a feature.
+    /// The smallest, median and largest standard deviation of a feature.
     pub deviations: [f64; 3],
 }
 
 impl FeatureTable {
-    /// Looks through all of it.
+    /// Computes the statistics of the whole table.
     pub fn summary(&self) -> Summary {
         let (duplicates, contradictions) = self.duplicates();
         let columns = Columns::of(self);
@@ -79,7 +79,7 @@ impl FeatureTable {
         counts
     }
 
-    /// Samples equal to an earlier one, and those of them with another label.
+    /// Counts the samples that equal an earlier one, and how many of them have another label.
     fn duplicates(&self) -> (usize, usize) {
         let same = |a: &[f32], b: &[f32]| a.iter().map(|v| v.to_bits()).eq(b.iter().map(|v| v.to_bits()));
         let row = |sample: usize| &self.values()[sample * self.width()..][..self.width()];
@@ -112,7 +112,7 @@ impl FeatureTable {
     }
 }
 
-/// Numbers of each feature, over its finite values.
+/// Statistics per feature, over its finite values.
 struct Columns {
     counts: Vec<usize>,
     sums: Vec<f64>,
@@ -131,7 +131,7 @@ impl Columns {
             min: vec![f32::INFINITY; width],
             max: vec![f32::NEG_INFINITY; width],
         };
-        // squares of distances from the first sample: features far from zero keep their digits
+        // distances from the first sample: squares of values far from zero would cancel
         let first = |j: usize| f64::from(table.values()[j]);
         for row in table.rows() {
             for (j, &value) in row.iter().enumerate().filter(|(_, value)| value.is_finite()) {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_described() {
+    fn summary_counts_bad_values_duplicates_and_classes() {
         let values = vec![1.0, 5.0, 0.0, 3.0, 5.0, f32::NAN, 1.0, 5.0, 0.0, 1.0, 5.0, f32::INFINITY];
         let classes = vec!["a".into(), "b".into(), "c".into()];
         let table = FeatureTable::new(3, values)

@@ -1,73 +1,96 @@
-//! `FeatureTable`: features of samples, and what is known about them.
+//! `FeatureTable`: features with their labels, class names, file names and origin.
 
 use std::collections::HashSet;
 
 use crate::Error;
 
-/// Names are stored as wide as the longest of them, so a single absurd one could fill a disk.
+/// NumPy pads every name to the length of the longest, so one very long name could fill a disk.
 const LONGEST_NAME: usize = 4096;
 
-/// Features of samples, row after row, with their labels and where they come from.
+/// Features with one row per sample, their labels and their origin.
 ///
-/// Values may be NaN or infinite here, so that they can be counted; learners refuse them.
+/// Values may be NaN or infinite, so that [`summary`](Self::summary) can count them. Learners refuse such values.
 #[derive(Clone, PartialEq)]
 pub struct FeatureTable {
     // Invariant: values.len() == samples * width, samples > 0, width > 0.
     values: Vec<f32>,
     width: usize,
-    // Invariant: as many as there are samples, every label below classes.len().
+    // Invariant: one label (or row of attributes) per sample, every label below classes.len().
     labels: Option<TableLabels>,
     classes: Vec<String>,
-    // Invariant: none, or one a sample.
+    // Invariant: empty, or one per sample.
     files: Vec<String>,
     source: Option<FeatureSource>,
 }
 
-/// What is known about each sample.
+/// The parts of a [`FeatureTable`], for a consumer that takes them over without copying.
+pub struct TableParts {
+    /// The number of features per sample.
+    pub width: usize,
+    /// All values, row after row.
+    pub values: Vec<f32>,
+    /// The labels, if the table has any.
+    pub labels: Option<TableLabels>,
+    /// The names of the classes or attributes.
+    pub classes: Vec<String>,
+    /// The file that each sample comes from. Empty if unknown.
+    pub files: Vec<String>,
+    /// The network that computed the features, if it is known.
+    pub source: Option<FeatureSource>,
+}
+
+/// The labels of a table.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TableLabels {
-    /// One class a sample, counted from 0.
+    /// One class per sample, numbered from 0.
     Classes(Vec<usize>),
-    /// Which attributes each sample has: samples x classes, row after row.
+    /// One row per sample that tells for each attribute whether the sample has it.
     Attributes(Vec<bool>),
 }
 
-/// The network the features come from, and how photos were prepared for it.
+/// The network that computed the features, and how photos were prepared for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureSource {
-    /// SHA-256 of the model's file, in hexadecimal.
+    /// The SHA-256 of the network's file, in hexadecimal.
     pub model_digest: String,
-    /// The preparation of photos, as JSON.
+    /// The [`Preprocessing`](crate::Preprocessing) of photos and the network's output tensor, as JSON.
     pub preprocessing: String,
 }
 
 impl FeatureTable {
-    /// Takes rows of `width` features each.
+    /// Creates a table without labels from rows of `width` features each.
     ///
     /// # Errors
-    /// No values, or a last row that is not whole.
+    /// If there are no values or the last row is incomplete.
     pub fn new(width: usize, values: Vec<f32>) -> Result<Self, Error> {
         if width == 0 || values.is_empty() {
-            return Err(Error::table("there are no features", "a file with at least one sample and feature"));
+            return Err(Error::table(
+                "the table has no features",
+                "Provide at least one sample with at least one feature.",
+            ));
         }
         if !values.len().is_multiple_of(width) {
             return Err(Error::table(
-                format!("{} values are no whole number of samples of {width} features", values.len()),
-                "write the features again, all samples with the same number",
+                format!("{} values cannot be divided into rows of {width} features", values.len()),
+                "Write the features again, with the same number of features per sample.",
             ));
         }
         Ok(Self { values, width, labels: None, classes: Vec::new(), files: Vec::new(), source: None })
     }
 
-    /// The same features with labels; `classes` are the names of the classes or attributes.
+    /// Adds labels. `classes` are the names of the classes or attributes.
     ///
     /// # Errors
-    /// Not as many labels as samples, a label without a class, or names that are not usable.
+    /// If the number of labels differs from the number of samples, a label has no class, or a name is empty, too long
+    /// or repeated.
     pub fn with_labels(mut self, labels: TableLabels, classes: Vec<String>) -> Result<Self, Error> {
         check_names("class", &classes)?;
         let mut seen = HashSet::new();
         if let Some(twice) = classes.iter().find(|name| !seen.insert(name.as_str())) {
-            return Err(Error::table(format!("the class {twice:?} is named twice"), "one name a class"));
+            return Err(Error::table(
+                format!("the class name {twice:?} occurs twice"),
+                "Give every class its own name.",
+            ));
         }
         let samples = self.samples();
         match &labels {
@@ -76,11 +99,11 @@ impl FeatureTable {
                 if let Some(sample) = labels.iter().position(|&label| label >= classes.len()) {
                     return Err(Error::table(
                         format!(
-                            "sample {sample} has label {}, and there are {} classes, counted from 0",
+                            "sample {sample} has label {}, but there are only {} classes (numbered from 0)",
                             labels[sample],
                             classes.len()
                         ),
-                        "the list of classes the labels were made with",
+                        "Use the list of classes that the labels were made with.",
                     ));
                 }
             }
@@ -89,11 +112,11 @@ impl FeatureTable {
                 if expected != Some(labels.len()) {
                     return Err(Error::table(
                         format!(
-                            "there are {} attributes of {samples} samples and {} names",
+                            "{} attribute values do not match {samples} samples and {} attribute names",
                             labels.len(),
                             classes.len()
                         ),
-                        "one column of 0 and 1 for each name",
+                        "Provide one column of 0 and 1 per attribute name.",
                     ));
                 }
             }
@@ -102,10 +125,10 @@ impl FeatureTable {
         Ok(self)
     }
 
-    /// The same features with the file each sample comes from.
+    /// Adds the name of the file that each sample comes from.
     ///
     /// # Errors
-    /// Not as many files as samples, or names that are not usable.
+    /// If the number of names differs from the number of samples, or a name is empty or too long.
     pub fn with_files(mut self, files: Vec<String>) -> Result<Self, Error> {
         check_names("file", &files)?;
         check_count("file names", files.len(), self.samples())?;
@@ -113,74 +136,72 @@ impl FeatureTable {
         Ok(self)
     }
 
-    /// The same features with the network they come from.
+    /// Adds the network that computed the features.
     pub fn with_source(self, source: FeatureSource) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// How many samples there are: at least one.
+    /// Returns the number of samples, which is at least one.
     pub fn samples(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// How many features a sample has: at least one.
+    /// Returns the number of features per sample, which is at least one.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// All values, row after row.
+    /// Returns all values, row after row.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// The samples, one after the other.
+    /// Iterates over the samples.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
         self.values.chunks_exact(self.width)
     }
 
-    /// The labels, if there are any.
+    /// Returns the labels, if the table has any.
     pub fn labels(&self) -> Option<&TableLabels> {
         self.labels.as_ref()
     }
 
-    /// The names of the classes or attributes; none without labels.
+    /// Returns the names of the classes or attributes. The list is empty if there are no labels.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// The file of each sample; none if nobody knows.
+    /// Returns the name of each sample's file. The list is empty if the names are unknown.
     pub fn files(&self) -> &[String] {
         &self.files
     }
 
-    /// The network the features come from, if it is known.
+    /// Returns the network that computed the features, if it is known.
     pub fn source(&self) -> Option<&FeatureSource> {
         self.source.as_ref()
     }
 
-    /// The samples with these numbers, in this order. All classes keep their names and numbers.
+    /// Takes the table apart without copying it.
+    pub fn into_parts(self) -> TableParts {
+        let Self { values, width, labels, classes, files, source } = self;
+        TableParts { width, values, labels, classes, files, source }
+    }
+
+    /// Returns a table of the samples with these numbers, in this order. The list of classes stays the same.
     ///
     /// # Errors
-    /// No sample, or one that does not exist.
+    /// If the list is empty or a sample does not exist.
     pub fn select(&self, samples: &[usize]) -> Result<Self, Error> {
         if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
             return Err(Error::table(
-                format!("there is no sample {beyond}: there are {}, counted from 0", self.samples()),
-                "sample numbers of this file",
+                format!("there is no sample {beyond}, only {} (numbered from 0)", self.samples()),
+                "Use sample numbers of this file.",
             ));
         }
         let rows = |sample: usize| &self.values[sample * self.width..][..self.width];
         let mut selected =
             Self::new(self.width, samples.iter().flat_map(|&sample| rows(sample)).copied().collect())?;
-        let columns = self.classes.len();
-        selected.labels = self.labels.as_ref().map(|labels| match labels {
-            TableLabels::Classes(labels) => {
-                TableLabels::Classes(samples.iter().map(|&sample| labels[sample]).collect())
-            }
-            TableLabels::Attributes(labels) => TableLabels::Attributes(
-                samples.iter().flat_map(|&sample| &labels[sample * columns..][..columns]).copied().collect(),
-            ),
-        });
+        selected.labels = self.labels.as_ref().map(|labels| labels.select(samples, self.classes.len()));
         selected.classes = self.classes.clone();
         if !self.files.is_empty() {
             selected.files = samples.iter().map(|&sample| self.files[sample].clone()).collect();
@@ -190,19 +211,32 @@ impl FeatureTable {
     }
 }
 
+impl TableLabels {
+    /// Returns the labels of the samples with these numbers, which must exist. `classes` is the number of classes.
+    pub(crate) fn select(&self, samples: &[usize], classes: usize) -> Self {
+        match self {
+            Self::Classes(labels) => Self::Classes(samples.iter().map(|&sample| labels[sample]).collect()),
+            Self::Attributes(labels) => {
+                let rows = samples.iter().flat_map(|&sample| &labels[sample * classes..][..classes]);
+                Self::Attributes(rows.copied().collect())
+            }
+        }
+    }
+}
+
 fn check_count(what: &str, found: usize, samples: usize) -> Result<(), Error> {
     if found == samples {
         return Ok(());
     }
     Err(Error::table(
         format!("there are {found} {what} for {samples} samples"),
-        "features and labels that were written together",
+        "Use features and labels of the same samples.",
     ))
 }
 
 fn check_names(what: &str, names: &[String]) -> Result<(), Error> {
     for (number, name) in names.iter().enumerate() {
-        // a NUL ends a name in an array of NumPy
+        // NumPy strips trailing NULs from names
         let wrong = if name.is_empty() {
             "is empty"
         } else if name.contains('\0') {
@@ -212,13 +246,13 @@ fn check_names(what: &str, names: &[String]) -> Result<(), Error> {
         } else {
             continue;
         };
-        return Err(Error::table(format!("the name of {what} {number} {wrong}"), "another name"));
+        return Err(Error::table(format!("the name of {what} {number} {wrong}"), "Rename it."));
     }
     Ok(())
 }
 
 impl core::fmt::Debug for FeatureTable {
-    /// The sizes only: the values are somebody's data.
+    /// Shows the sizes only, because the values are private data.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("FeatureTable")
             .field("samples", &self.samples())
@@ -229,7 +263,7 @@ impl core::fmt::Debug for FeatureTable {
 }
 
 impl core::fmt::Debug for TableLabels {
-    /// The kind and the number only.
+    /// Shows the kind and the number of labels only, because labels are private data.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Classes(labels) => write!(f, "Classes({})", labels.len()),
@@ -247,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_and_labels_are_checked() {
+    fn invalid_shapes_labels_and_names_are_refused() {
         assert!(FeatureTable::new(0, vec![]).is_err());
         assert!(FeatureTable::new(2, vec![]).is_err());
         assert!(FeatureTable::new(2, vec![1.0; 3]).is_err());
@@ -272,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_takes_everything_along() {
+    fn select_keeps_labels_files_and_source() {
         let table = FeatureTable::new(1, vec![1.0, 2.0, 3.0])
             .unwrap()
             .with_labels(

@@ -1,4 +1,4 @@
-//! Photos to features with tiny networks and pictures made here: layouts, caches, bad input.
+//! Extraction with tiny networks and generated pictures: directory layouts, the cache, invalid input.
 #![cfg(feature = "extract")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,16 +17,16 @@ use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 
 const SIDE: usize = 8;
 
-/// A folder with the network that averages colours.
+/// A directory with a network that averages colours.
 struct Bench {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     preprocessing: Preprocessing,
 }
 
 impl Bench {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("net.onnx"), onnx::network(SIDE, &["GlobalAveragePool"], 4)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("net.onnx"), onnx::network(SIDE, &["GlobalAveragePool"], 4)).unwrap();
         let preprocessing = Preprocessing {
             resize: SIDE,
             crop: SIDE,
@@ -34,11 +34,11 @@ impl Bench {
             std: [1.0; 3],
             ..Preprocessing::default()
         };
-        Self { folder, preprocessing }
+        Self { directory, preprocessing }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
@@ -76,7 +76,7 @@ fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
 }
 
 #[test]
-fn every_format_and_depth_gives_its_colour() {
+fn every_format_and_bit_depth_is_decoded() {
     let bench = Bench::new();
     let image = plain([200, 100, 40], 40, 20);
     for (name, bytes) in [
@@ -85,7 +85,7 @@ fn every_format_and_depth_gives_its_colour() {
         ("c.gif", encoded(&image, ImageFormat::Gif)),
         ("d.webp", encoded(&image, ImageFormat::WebP)),
         ("e.jpg", encoded(&image, ImageFormat::Jpeg)),
-        // by content, not by name
+        // the format is detected by content, not by name
         ("f.jpg", encoded(&plain([200, 100, 40], 3, 90), ImageFormat::Png)),
         ("g.png", encoded(&DynamicImage::from(image.to_rgb16()), ImageFormat::Png)),
         ("h.png", encoded(&DynamicImage::from(image.to_rgba8()), ImageFormat::Png)),
@@ -117,9 +117,9 @@ fn every_format_and_depth_gives_its_colour() {
 }
 
 #[test]
-fn exif_turns_a_picture_upright() {
+fn exif_orientation_is_applied() {
     let bench = Bench::new();
-    // left half white, right half black; the crop of a wide picture keeps its middle, so make it square
+    // left half white, right half black, and square, so that the crop keeps both halves
     let image = RgbImage::from_fn(64, 64, |x, _| Rgb(if x < 32 { [255; 3] } else { [0; 3] }));
     let jpeg = encoded(&image.into(), ImageFormat::Jpeg);
     // a TIFF header with one entry, orientation 6: the top of the scene is on the right
@@ -131,7 +131,7 @@ fn exif_turns_a_picture_upright() {
     turned.extend(&jpeg[2..]);
     bench.write("photos/a.jpg", jpeg);
     bench.write("photos/b.jpg", turned);
-    // a network that gives its input back
+    // a network that returns its input
     bench.write("net.onnx", onnx::network(SIDE, &["Flatten"], 2));
     let model = FeatureModel::load(&bench.path("net.onnx"), SIDE, Some("t1")).unwrap();
     let extraction = Extraction {
@@ -150,7 +150,7 @@ fn exif_turns_a_picture_upright() {
 }
 
 #[test]
-fn labels_come_from_folders_or_from_a_list() {
+fn labels_come_from_directories_or_csv() {
     let bench = Bench::new();
     let photo = |i: u8| encoded(&plain([i, 0, 0], 9, 9), ImageFormat::Png);
     for (i, name) in ["dog/1.png", "dog/old/2.png", "cat/3.png"].iter().enumerate() {
@@ -193,10 +193,10 @@ fn labels_come_from_folders_or_from_a_list() {
 }
 
 #[test]
-fn nothing_is_extracted_twice_and_threads_do_not_show() {
+fn cache_is_reused_and_output_is_independent_of_threads() {
     let bench = Bench::new();
     for i in 0..40u8 {
-        // ten pictures, each under four names
+        // ten pictures under four names each
         bench.write(&format!("photos/{i:02}.png"), encoded(&plain([i % 10, 7, 9], 12, 10), ImageFormat::Png));
     }
     let first = bench.extract("photos", true, 1).unwrap();
@@ -211,14 +211,14 @@ fn nothing_is_extracted_twice_and_threads_do_not_show() {
 }
 
 #[test]
-fn broken_photos_are_listed_or_refused() {
+fn unreadable_photos_are_listed_or_refused_if_strict() {
     let bench = Bench::new();
     let good = encoded(&plain([1, 2, 3], 30, 30), ImageFormat::Jpeg);
     bench.write("photos/good.jpg", &good);
     bench.write("photos/empty.jpg", "");
     bench.write("photos/cut.jpg", &good[..good.len() - 20]);
     bench.write("photos/text.png", "I am no picture");
-    // a PNG header that claims 60,000 x 60,000 pixels
+    // a PNG header that declares 60,000 x 60,000 pixels
     let mut bomb = encoded(&plain([0; 3], 1, 1), ImageFormat::Png);
     bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
     let checksum = crc32(&bomb[12..29]);
@@ -242,7 +242,7 @@ fn broken_photos_are_listed_or_refused() {
 }
 
 #[test]
-fn bad_networks_say_why() {
+fn invalid_networks_are_refused_with_a_reason() {
     let bench = Bench::new();
     let refused = |bytes: Vec<u8>, side: usize, tensor: Option<&str>| {
         let path = bench.write("bad.onnx", bytes);
@@ -257,14 +257,14 @@ fn bad_networks_say_why() {
     assert!(refused(good.clone(), 8, Some("pool")).contains("t1"));
     assert!(refused(onnx::network(8, &["Quantum", "GlobalAveragePool"], 4), 8, None).contains("Quantum"));
     assert!(FeatureModel::load(Path::new("missing.onnx"), 8, None).is_err());
-    // without a pool, spatial axes are averaged
+    // without a pool, the spatial axes are averaged
     let path = bench.write("relu.onnx", onnx::network(8, &["Relu"], 4));
     assert_eq!(FeatureModel::load(&path, 8, None).unwrap().width(), 3);
-    // a vector is taken as it is, unless it is one of scores
+    // a vector output is used as it is, unless it holds class scores
     let path = bench.write("flat.onnx", onnx::network(8, &["Flatten"], 2));
     assert_eq!(FeatureModel::load(&path, 8, None).unwrap().width(), 3 * 8 * 8);
     assert!(refused(onnx::network(8, &["Flatten", "Gemm"], 2), 8, None).contains("--tensor"));
-    // damage is refused or harmless, never a panic
+    // a damaged network is refused or harmless, but never causes a panic
     for at in 0..good.len() {
         for bit in [0, 3, 7] {
             let mut damaged = good.clone();
@@ -276,7 +276,7 @@ fn bad_networks_say_why() {
 }
 
 #[test]
-fn a_corpus_of_mutated_pictures_runs_through() {
+fn mutated_pictures_never_cause_a_panic() {
     let bench = Bench::new();
     let image = RgbImage::from_fn(24, 16, |x, y| Rgb([(x * 9) as u8, (y * 13) as u8, (x * y) as u8]));
     let image = DynamicImage::from(image);
@@ -321,7 +321,7 @@ fn a_corpus_of_mutated_pictures_runs_through() {
     }
 }
 
-/// The checksum of PNG, bit by bit.
+/// Computes the checksum of a PNG chunk.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))

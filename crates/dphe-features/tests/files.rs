@@ -1,4 +1,4 @@
-//! Feature files of every kind, read as NumPy, scikit-learn and others write them, and how bad ones are refused.
+//! Reads feature files of every format as other programs write them, and refuses invalid ones.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use dphe_features::{
-    Error, FeatureSource, FeatureTable, LabelColumn, ReadOptions, TableLabels, read_table, write_npz,
+    Error, FeatureSource, FeatureTable, LabelColumn, NpzArray, NpzFloats, NpzReader, ReadOptions,
+    TableLabels, read_table, write_npz, write_npz_arrays,
 };
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -17,17 +18,20 @@ fn read(path: &Path) -> Result<FeatureTable, Error> {
     read_table(path, &ReadOptions::default())
 }
 
-fn file(folder: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
-    let path = folder.path().join(name);
+fn file(directory: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.path().join(name);
     fs::write(&path, text).unwrap();
     path
 }
 
-/// What reading a bad file says; it must name the file and offer something to try.
+/// Returns the error for an invalid file. The error must name the file and have a hint.
 fn refused(path: &Path, options: &ReadOptions) -> String {
     let error = read_table(path, options).unwrap_err();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
-    assert!(error.hint().is_some_and(|hint| !hint.is_empty()), "{error}");
+    assert!(
+        error.hint().is_some_and(|hint| hint.starts_with(|first: char| first.is_ascii_uppercase())),
+        "{error}"
+    );
     error.to_string()
 }
 
@@ -41,9 +45,9 @@ fn npy(kind: &str, shape: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_npz_comes_back_with_everything_and_the_same_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("table.npz");
+fn npz_is_read_back_whole_and_written_reproducibly() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("table.npz");
     let table = FeatureTable::new(3, vec![0.0, f32::INFINITY, -1.5, 2.0, 3.0, 4.0])
         .unwrap()
         .with_labels(TableLabels::Classes(vec![1, 0]), names(&["Katze", "鳥", "never seen"]))
@@ -56,7 +60,7 @@ fn an_npz_comes_back_with_everything_and_the_same_bytes() {
     let first = fs::read(&path).unwrap();
     write_npz(&path, &table).unwrap();
     assert_eq!(fs::read(&path).unwrap(), first);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
 
     let attributes = FeatureTable::new(1, vec![1.0, 2.0])
         .unwrap()
@@ -67,26 +71,26 @@ fn an_npz_comes_back_with_everything_and_the_same_bytes() {
 }
 
 #[test]
-fn an_unwritable_output_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
+fn failed_write_leaves_no_partial_file() {
+    let directory = tempfile::tempdir().unwrap();
     let table = FeatureTable::new(1, vec![1.0]).unwrap();
-    for path in [folder.path().join("missing/out.npz"), folder.path().to_path_buf()] {
+    for path in [directory.path().join("missing/out.npz"), directory.path().to_path_buf()] {
         let error = write_npz(&path, &table).unwrap_err();
         assert!(matches!(error, Error::Write { .. }) && error.hint().is_some(), "{error}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_folder_of_arrays_is_a_table() {
-    let folder = tempfile::tempdir().unwrap();
-    let features = file(&folder, "features.npy", npy("|u1", "(2, 2)", &[1, 2, 3, 4]));
-    assert!(read(folder.path()).unwrap().labels().is_none());
-    file(&folder, "labels.npy", npy("<i8", "(2,)", &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
-    assert_eq!(read(folder.path()).unwrap().classes(), ["0", "1"]);
-    file(&folder, "classes.json", r#"["cat", "dog"]"#);
-    file(&folder, "files.txt", "x.jpg\ny.jpg\n");
-    let table = read(folder.path()).unwrap();
+fn directory_of_arrays_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let features = file(&directory, "features.npy", npy("|u1", "(2, 2)", &[1, 2, 3, 4]));
+    assert!(read(directory.path()).unwrap().labels().is_none());
+    file(&directory, "labels.npy", npy("<i8", "(2,)", &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(read(directory.path()).unwrap().classes(), ["0", "1"]);
+    file(&directory, "classes.json", r#"["cat", "dog"]"#);
+    file(&directory, "files.txt", "x.jpg\ny.jpg\n");
+    let table = read(directory.path()).unwrap();
     assert_eq!(table, read(&features).unwrap());
     assert_eq!(table.values(), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(table.labels(), Some(&TableLabels::Classes(vec![1, 0])));
@@ -95,26 +99,26 @@ fn a_folder_of_arrays_is_a_table() {
         (&names(&["cat", "dog"])[..], &names(&["x.jpg", "y.jpg"])[..])
     );
 
-    // other names: labels by option
-    let other = file(&folder, "x.npy", npy("|u1", "(2, 2)", &[1, 2, 3, 4]));
+    // a file with another name gets its labels by option
+    let other = file(&directory, "x.npy", npy("|u1", "(2, 2)", &[1, 2, 3, 4]));
     assert!(read(&other).unwrap().labels().is_none());
-    let labels = file(&folder, "y.npy", npy("|b1", "(2, 3)", &[1, 0, 0, 0, 1, 1]));
+    let labels = file(&directory, "y.npy", npy("|b1", "(2, 3)", &[1, 0, 0, 0, 1, 1]));
     let options = ReadOptions { labels: Some(labels), ..ReadOptions::default() };
     let attributes = TableLabels::Attributes(vec![true, false, false, false, true, true]);
     assert_eq!(read_table(&other, &options).unwrap().labels(), Some(&attributes));
 
-    // what does not fit names the file it is in
-    let bad = file(&folder, "labels.npy", npy("|i1", "(3,)", &[1, 0, 0]));
-    let error = read(folder.path()).unwrap_err();
+    // the error names the file that is at fault
+    let bad = file(&directory, "labels.npy", npy("|i1", "(3,)", &[1, 0, 0]));
+    let error = read(directory.path()).unwrap_err();
     assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
-    file(&folder, "labels.npy", npy("|i1", "(2,)", &[1, 2]));
-    assert!(read(folder.path()).unwrap_err().to_string().contains("label 2 names no class"));
+    file(&directory, "labels.npy", npy("|i1", "(2,)", &[1, 2]));
+    assert!(read(directory.path()).unwrap_err().to_string().contains("label 2 names no class"));
 }
 
 #[test]
-fn csv_with_and_without_names() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = file(&folder, "a.csv", "path,f0,f1,label\nx.jpg,1,2.5,dog\ny.jpg,-3e1,,cat\n");
+fn csv_is_read_with_and_without_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, "a.csv", "path,f0,f1,label\nx.jpg,1,2.5,dog\ny.jpg,-3e1,,cat\n");
     let table = read(&path).unwrap();
     assert_eq!((table.samples(), table.width()), (2, 2));
     assert_eq!(table.values()[..3], [1.0, 2.5, -30.0]);
@@ -125,9 +129,9 @@ fn csv_with_and_without_names() {
         (&names(&["cat", "dog"])[..], &names(&["x.jpg", "y.jpg"])[..])
     );
 
-    let path = file(&folder, "b.csv", "1,2,b\n3,4,a\n");
+    let path = file(&directory, "b.csv", "1,2,b\n3,4,a\n");
     assert_eq!(read(&path).unwrap().labels(), Some(&TableLabels::Classes(vec![1, 0])));
-    let path = file(&folder, "c.tsv", "1\t2\t1\n3\t4\t0\n");
+    let path = file(&directory, "c.tsv", "1\t2\t1\n3\t4\t0\n");
     assert_eq!(read(&path).unwrap().width(), 3, "numbers alone are features");
     let with = |label_column| ReadOptions { label_column, ..ReadOptions::default() };
     let table = read_table(&path, &with(LabelColumn::Last)).unwrap();
@@ -135,65 +139,95 @@ fn csv_with_and_without_names() {
     let table = read_table(&path, &with(LabelColumn::First)).unwrap();
     assert_eq!(table.labels(), Some(&TableLabels::Classes(vec![1, 3])));
 
-    let path = file(&folder, "d.csv", "f0,a_young,a_male,f1\n1,0,1,2\n3,1,-1,4\n");
+    let path = file(&directory, "d.csv", "f0,a_young,a_male,f1\n1,0,1,2\n3,1,-1,4\n");
     let options = ReadOptions { attribute_prefix: Some("a_".into()), ..ReadOptions::default() };
     let table = read_table(&path, &options).unwrap();
     assert_eq!(table.values(), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(table.classes(), ["young", "male"]);
     assert_eq!(table.labels(), Some(&TableLabels::Attributes(vec![false, true, true, false])));
 
-    assert!(refused(&file(&folder, "e.csv", "1,2\n3\n"), &ReadOptions::default()).contains("line: 2"));
-    assert!(refused(&file(&folder, "f.csv", "f,g\n1,2\n3,x\n"), &ReadOptions::default()).contains("\"x\""));
-    assert!(refused(&file(&folder, "g.csv", "f,g\n"), &ReadOptions::default()).contains("no samples"));
-    assert!(refused(&file(&folder, "h.csv", ""), &ReadOptions::default()).contains("empty"));
-    assert!(refused(&file(&folder, "i.csv", b"f,g\n1,\xff\n"), &ReadOptions::default()).contains("UTF-8"));
+    assert!(refused(&file(&directory, "e.csv", "1,2\n3\n"), &ReadOptions::default()).contains("line: 2"));
+    assert!(
+        refused(&file(&directory, "f.csv", "f,g\n1,2\n3,x\n"), &ReadOptions::default()).contains("\"x\"")
+    );
+    assert!(refused(&file(&directory, "g.csv", "f,g\n"), &ReadOptions::default()).contains("no samples"));
+    assert!(refused(&file(&directory, "h.csv", ""), &ReadOptions::default()).contains("empty"));
+    assert!(refused(&file(&directory, "i.csv", b"f,g\n1,\xff\n"), &ReadOptions::default()).contains("UTF-8"));
     let missing = with(LabelColumn::Named("colour".into()));
-    assert!(refused(&file(&folder, "j.csv", "f,g\n1,2\n"), &missing).contains("colour"));
+    assert!(refused(&file(&directory, "j.csv", "f,g\n1,2\n"), &missing).contains("colour"));
     let few = ReadOptions { max_values: 3, ..ReadOptions::default() };
-    assert!(refused(&file(&folder, "k.csv", "1,2\n1,2\n1,2\n"), &few).contains("at most"));
+    assert!(refused(&file(&directory, "k.csv", "1,2\n1,2\n1,2\n"), &few).contains("at most"));
 }
 
 #[test]
-fn svmlight_from_zero_and_from_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = file(&folder, "a.svmlight", "# made by hand\n+1 1:0.5 3:2 # x\n\n-1 2:1e-1\n");
+fn svmlight_is_read_with_features_from_zero_or_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, "a.svmlight", "# made by hand\n+1 1:0.5 3:2 # x\n\n-1 2:1e-1\n");
     let table = read(&path).unwrap();
     assert_eq!((table.width(), table.values()), (3, &[0.5, 0.0, 2.0, 0.0, 0.1, 0.0][..]));
     assert_eq!(table.labels(), Some(&TableLabels::Classes(vec![1, 0])));
     let wide = ReadOptions { width: Some(5), first_feature: Some(0), ..ReadOptions::default() };
     assert_eq!(read_table(&path, &wide).unwrap().values()[..5], [0.0, 0.5, 0.0, 2.0, 0.0]);
-    let path = file(&folder, "b.svm", "2 0:1\n0 1:1\n");
+    let path = file(&directory, "b.svm", "2 0:1\n0 1:1\n");
     assert_eq!(read(&path).unwrap().width(), 2);
-    let path = file(&folder, "c.svm", "0,2 1:1\n1 2:1\n3:1\n");
+    let path = file(&directory, "c.svm", "0,2 1:1\n1 2:1\n3:1\n");
     let attributes = vec![true, false, true, false, true, false, false, false, false];
     assert_eq!(read(&path).unwrap().labels(), Some(&TableLabels::Attributes(attributes)));
 
     let default = ReadOptions::default();
-    assert!(refused(&file(&folder, "d.svm", "1 qid:3 1:1\n"), &default).contains("qid"));
-    assert!(refused(&file(&folder, "e.svm", "1 2:1 1:1\n"), &default).contains("line 1"));
-    assert!(refused(&file(&folder, "f.svm", "1 2:x\n"), &default).contains("2:x"));
-    assert!(refused(&file(&folder, "g.svm", "cat 2:1\n"), &default).contains("cat"));
-    assert!(refused(&file(&folder, "h.svm", "1 4294967295:1\n"), &default).contains("at most"));
-    assert!(refused(&file(&folder, "i.svm", "1\n"), &default).contains("no features"));
+    assert!(refused(&file(&directory, "d.svm", "1 qid:3 1:1\n"), &default).contains("qid"));
+    assert!(refused(&file(&directory, "e.svm", "1 2:1 1:1\n"), &default).contains("line 1"));
+    assert!(refused(&file(&directory, "f.svm", "1 2:x\n"), &default).contains("2:x"));
+    assert!(refused(&file(&directory, "g.svm", "cat 2:1\n"), &default).contains("cat"));
+    assert!(refused(&file(&directory, "h.svm", "1 4294967295:1\n"), &default).contains("at most"));
+    assert!(refused(&file(&directory, "i.svm", "1\n"), &default).contains("no features"));
     let narrow = ReadOptions { width: Some(1), ..ReadOptions::default() };
-    assert!(refused(&file(&folder, "j.svm", "1 4:1\n"), &narrow).contains("more than the 1"));
+    assert!(refused(&file(&directory, "j.svm", "1 4:1\n"), &narrow).contains("more than the 1"));
     assert!(
-        refused(&file(&folder, "k.svm", "1 0:1\n"), &ReadOptions { first_feature: Some(1), ..default })
+        refused(&file(&directory, "k.svm", "1 0:1\n"), &ReadOptions { first_feature: Some(1), ..default })
             .contains("feature 0")
     );
 }
 
 #[test]
-fn other_bad_files_say_why() {
-    let folder = tempfile::tempdir().unwrap();
-    let default = ReadOptions::default();
-    assert!(refused(&file(&folder, "a.txt", "1"), &default).contains("ending"));
-    assert!(refused(&file(&folder, "a.npz", "not a zip"), &default).contains("zip"));
-    assert!(refused(&file(&folder, "a.npy", "not an array"), &default).contains("not a NumPy array"));
-    assert!(
-        refused(&file(&folder, "b.npy", npy("|O", "(2, 2)", &[0; 32])), &default).contains("Python objects")
+fn arrays_are_written_and_read_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.npz");
+    let classes = names(&["cat", "dog"]);
+    let arrays =
+        [("weights", NpzArray::Floats(&[1, 2], &[0.5, -2.0])), ("classes", NpzArray::Texts(&classes))];
+    write_npz_arrays(&path, &arrays).unwrap();
+    let mut reader = NpzReader::open(&path).unwrap();
+    assert_eq!(
+        reader.floats("weights").unwrap(),
+        Some(NpzFloats { shape: vec![1, 2], values: vec![0.5, -2.0] })
     );
-    assert!(refused(&file(&folder, "c.npy", npy("<f4", "(4,)", &[0; 16])), &default).contains("two axes"));
-    assert!(refused(&folder.path().join("missing.npz"), &default).contains("could not be read"));
-    assert!(refused(&file(&folder, "d.npy", npy("<f4", "(0, 4)", &[])), &default).contains("no features"));
+    assert_eq!(reader.texts("classes").unwrap(), Some(classes));
+    assert_eq!(reader.floats("intercepts").unwrap(), None);
+    assert!(reader.floats("classes").unwrap_err().to_string().contains("a.npz"));
+    assert!(NpzReader::open(&file(&directory, "b.npz", "not a zip")).is_err());
+}
+
+#[test]
+fn into_parts_keeps_the_buffer() {
+    let values = vec![1.0, 2.0];
+    let buffer = values.as_ptr();
+    let parts = FeatureTable::new(1, values).unwrap().into_parts();
+    assert_eq!((parts.width, parts.values.as_ptr()), (1, buffer));
+}
+
+#[test]
+fn other_invalid_files_are_refused_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let default = ReadOptions::default();
+    assert!(refused(&file(&directory, "a.txt", "1"), &default).contains("ending"));
+    assert!(refused(&file(&directory, "a.npz", "not a zip"), &default).contains("zip"));
+    assert!(refused(&file(&directory, "a.npy", "not an array"), &default).contains("not a NumPy array"));
+    assert!(
+        refused(&file(&directory, "b.npy", npy("|O", "(2, 2)", &[0; 32])), &default)
+            .contains("Python objects")
+    );
+    assert!(refused(&file(&directory, "c.npy", npy("<f4", "(4,)", &[0; 16])), &default).contains("two axes"));
+    assert!(refused(&directory.path().join("missing.npz"), &default).contains("could not be read"));
+    assert!(refused(&file(&directory, "d.npy", npy("<f4", "(0, 4)", &[])), &default).contains("no features"));
 }

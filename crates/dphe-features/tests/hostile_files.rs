@@ -1,4 +1,4 @@
-//! Thousands of damaged feature files: each is read or refused, none panics, none takes memory it has no use for.
+//! Thousands of damaged feature files. Each is read or refused, without a panic and without excessive memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use dphe_features::{
     FeatureSource, FeatureTable, LabelColumn, ReadOptions, TableLabels, read_table, write_npz,
 };
 
-/// A small generator, so that a failure can be repeated.
+/// A small random generator that makes failures reproducible.
 struct Random(u64);
 
 impl Random {
@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// Changes a few bytes, cuts the end off, repeats or removes a part.
+/// Changes a few bytes, truncates the file, or repeats or removes a part.
 fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(4) {
@@ -43,8 +43,8 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Files of every kind, good ones.
-fn originals(folder: &Path) -> Vec<PathBuf> {
+/// Writes a valid file of every format.
+fn originals(directory: &Path) -> Vec<PathBuf> {
     let table = FeatureTable::new(3, (0..30).map(|i| i as f32 / 7.0).collect())
         .unwrap()
         .with_labels(TableLabels::Classes((0..10).map(|i| i % 2).collect()), vec!["cat".into(), "dog".into()])
@@ -52,7 +52,7 @@ fn originals(folder: &Path) -> Vec<PathBuf> {
         .with_files((0..10).map(|i| format!("{i}.jpg")).collect())
         .unwrap()
         .with_source(FeatureSource { model_digest: "00".repeat(32), preprocessing: "{}".into() });
-    let npz = folder.join("a.npz");
+    let npz = directory.join("a.npz");
     write_npz(&npz, &table).unwrap();
 
     let mut npy = b"\x93NUMPY\x01\x00".to_vec();
@@ -67,16 +67,16 @@ fn originals(folder: &Path) -> Vec<PathBuf> {
         ("a.csv", b"path,f0,f1,label\nx.jpg,1,2.5,dog\ny.jpg,-3e1,,cat\nz.jpg,0,0,cat\n".to_vec()),
         ("a.svmlight", b"1 1:0.5 3:2 # x\n-1 2:1e-1\n0 1:3 2:4 3:5\n".to_vec()),
     ] {
-        files.push(folder.join(name));
+        files.push(directory.join(name));
         fs::write(files.last().unwrap(), bytes).unwrap();
     }
     #[cfg(feature = "parquet")]
-    files.extend(parquet_file(folder));
+    files.extend(parquet_file(directory));
     files
 }
 
 #[cfg(feature = "parquet")]
-fn parquet_file(folder: &Path) -> Option<PathBuf> {
+fn parquet_file(directory: &Path) -> Option<PathBuf> {
     use parquet::basic::Compression;
     use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
     use parquet::file::properties::WriterProperties;
@@ -84,7 +84,7 @@ fn parquet_file(folder: &Path) -> Option<PathBuf> {
     use parquet::schema::parser::parse_message_type;
     let schema = "message table { required float f0; optional float f1; required binary label (UTF8); }";
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-    let path = folder.join("a.parquet");
+    let path = directory.join("a.parquet");
     let mut writer = SerializedFileWriter::new(
         fs::File::create(&path).unwrap(),
         parse_message_type(schema).unwrap().into(),
@@ -114,14 +114,14 @@ fn parquet_file(folder: &Path) -> Option<PathBuf> {
 
 #[test]
 fn damaged_files_are_read_or_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut random = Random(1);
-    // a damaged size must not make it take gigabytes: what is allowed is little
+    // the limit is low, so that a damaged size cannot reserve gigabytes
     let options = [
         ReadOptions { max_values: 1 << 20, ..ReadOptions::default() },
         ReadOptions { max_values: 1 << 20, label_column: LabelColumn::First, ..ReadOptions::default() },
     ];
-    for path in originals(folder.path()) {
+    for path in originals(directory.path()) {
         let good = fs::read(&path).unwrap();
         assert!(read_table(&path, &options[0]).is_ok());
         let (mut read, mut refused) = (0, 0);

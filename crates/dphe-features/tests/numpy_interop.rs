@@ -1,4 +1,4 @@
-//! What NumPy writes is read, and what is written NumPy reads.
+//! Reads files that NumPy wrote, and lets NumPy read our files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,17 +9,17 @@ use dphe_features::{FeatureSource, FeatureTable, ReadOptions, TableLabels, read_
 
 const WRITE: &str = r#"
 import sys, numpy as np
-folder = sys.argv[1]
+directory = sys.argv[1]
 x = np.arange(12, dtype=np.float64).reshape(4, 3) / 4 - 1
 y = np.array([1, 0, 2, 1])
 names = np.array(["Ara", "Bär", "鳥"])
-np.savez(f"{folder}/plain.npz", features=x.astype(np.float32), labels=y, classes=names)
-np.savez_compressed(f"{folder}/compressed.npz", X=np.asfortranarray(x), y=names[y])
-np.savez(f"{folder}/big_endian.npz", features=x.astype(">f8"), labels=y.astype(">i2"), classes=names.astype(">U3"))
-np.savez(f"{folder}/half.npz", features=x.astype(np.float16), labels=y.astype(np.uint8), classes=names)
-np.savez(f"{folder}/bytes.npz", features=x, labels=y.astype(float), classes=np.char.encode(names, "utf-8"))
-np.savez(f"{folder}/objects.npz", features=x, labels=y, classes=names.astype(object))
-np.savez(f"{folder}/record.npz", features=np.zeros(3, dtype=[("a", "f4"), ("b", "f4")]))
+np.savez(f"{directory}/plain.npz", features=x.astype(np.float32), labels=y, classes=names)
+np.savez_compressed(f"{directory}/compressed.npz", X=np.asfortranarray(x), y=names[y])
+np.savez(f"{directory}/big_endian.npz", features=x.astype(">f8"), labels=y.astype(">i2"), classes=names.astype(">U3"))
+np.savez(f"{directory}/half.npz", features=x.astype(np.float16), labels=y.astype(np.uint8), classes=names)
+np.savez(f"{directory}/bytes.npz", features=x, labels=y.astype(float), classes=np.char.encode(names, "utf-8"))
+np.savez(f"{directory}/objects.npz", features=x, labels=y, classes=names.astype(object))
+np.savez(f"{directory}/record.npz", features=np.zeros(3, dtype=[("a", "f4"), ("b", "f4")]))
 "#;
 
 const READ: &str = r#"
@@ -33,10 +33,10 @@ with np.load(sys.argv[1]) as data:
     assert str(data["model_digest"]) == "ab" * 32 and str(data["preprocessing"]) == "{}"
 "#;
 
-/// Runs a script; `false`, with a line that says so, where there is no Python.
+/// Runs a script. Prints a line and returns false if Python is missing.
 fn python(script: &str, argument: &Path) -> bool {
     let Ok(python) = std::env::var("DPHE_TEST_PYTHON") else {
-        println!("SKIPPED: set DPHE_TEST_PYTHON to a Python that has NumPy (scripts/test does)");
+        println!("SKIPPED: DPHE_TEST_PYTHON names no Python that has NumPy; run scripts/setup python");
         return false;
     };
     let status = Command::new(python).args(["-c", script]).arg(argument).status();
@@ -45,12 +45,12 @@ fn python(script: &str, argument: &Path) -> bool {
 }
 
 #[test]
-fn arrays_of_numpy_are_read() {
-    let folder = tempfile::tempdir().unwrap();
-    if !python(WRITE, folder.path()) {
+fn numpy_arrays_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    if !python(WRITE, directory.path()) {
         return;
     }
-    let read = |name: &str| read_table(&folder.path().join(name), &ReadOptions::default());
+    let read = |name: &str| read_table(&directory.path().join(name), &ReadOptions::default());
     let expected: Vec<f32> = (0..12).map(|i| i as f32 / 4.0 - 1.0).collect();
     for name in ["plain.npz", "compressed.npz", "big_endian.npz", "half.npz", "bytes.npz"] {
         let table = read(name).unwrap();
@@ -63,9 +63,9 @@ fn arrays_of_numpy_are_read() {
 }
 
 #[test]
-fn numpy_reads_what_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("table.npz");
+fn numpy_reads_written_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("table.npz");
     let table = FeatureTable::new(3, vec![1.0, 2.0, 3.0, 3.5, -1.0, 0.0])
         .unwrap()
         .with_labels(TableLabels::Classes(vec![2, 0]), vec!["Ara".into(), "Bär".into(), "鳥".into()])

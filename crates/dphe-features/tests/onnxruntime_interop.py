@@ -1,8 +1,8 @@
 """Features as Python makes them: torchvision's evaluation transform, then onnxruntime with one thread.
 
-    prepare MODEL PHOTOS FOLDER   lossless copies of some photos, and odd ones, into FOLDER
-    inputs NPZ FOLDER             does NPZ hold what the transform gives for the pictures in FOLDER?
-    features NPZ FOLDER MODEL     compares features; prints the largest relative error and the smallest cosine
+    prepare MODEL PHOTOS DIRECTORY   lossless copies of some photos, and odd ones, into DIRECTORY
+    inputs NPZ DIRECTORY             does NPZ hold what the transform gives for the pictures in DIRECTORY?
+    features NPZ DIRECTORY MODEL     compares features; prints the largest relative error and the smallest cosine
     speed MODEL PHOTOS            prints seconds of processor time for all photos, end to end
 
 torchvision itself is used where it is installed; otherwise its definition, on Pillow.
@@ -62,37 +62,37 @@ def features(network, image):
     return network.run(None, {network.get_inputs()[0].name: image[None]})[0].ravel()
 
 
-def prepare(_model, photos, folder):
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True)
+def prepare(_model, photos, directory):
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True)
     found = sorted(pathlib.Path(photos).glob("*/*.jpg"))
     for number, path in enumerate(found[::10]):
-        Image.open(path).convert("RGB").save(folder / f"{number:03}.png")
+        Image.open(path).convert("RGB").save(directory / f"{number:03}.png")
     image = Image.open(found[0]).convert("RGB")
-    image.convert("L").save(folder / "grey.png")
-    image.resize((37, 500), Image.NEAREST).save(folder / "tall.png")
-    image.resize((224, 225), Image.NEAREST).save(folder / "odd.bmp")
-    image.quantize(64).save(folder / "palette.gif")
-    image.resize((3000, 1999), Image.BILINEAR).save(folder / "large.webp", lossless=True)
-    printed = folder.parent / "printed"
+    image.convert("L").save(directory / "grey.png")
+    image.resize((37, 500), Image.NEAREST).save(directory / "tall.png")
+    image.resize((224, 225), Image.NEAREST).save(directory / "odd.bmp")
+    image.quantize(64).save(directory / "palette.gif")
+    image.resize((3000, 1999), Image.BILINEAR).save(directory / "large.webp", lossless=True)
+    printed = directory.parent / "printed"
     printed.mkdir()
     for number, path in enumerate(found[::40]):
         Image.open(path).convert("CMYK").save(printed / f"{number:03}.jpg", quality=95)
 
 
-def inputs(npz, folder):
+def inputs(npz, directory):
     with np.load(npz) as data:
         for file, row in zip(data["files"], data["features"]):
-            error = np.abs(row.reshape(3, 224, 224) - load(pathlib.Path(folder) / str(file))).max()
+            error = np.abs(row.reshape(3, 224, 224) - load(pathlib.Path(directory) / str(file))).max()
             print(file, error)
 
 
-def compare(npz, folder, model):
+def compare(npz, directory, model):
     network = session(model)
     worst, cosine = 0.0, 1.0
     with np.load(npz) as data:
         for file, row in zip(data["files"], data["features"]):
-            other = features(network, load(pathlib.Path(folder) / str(file)))
+            other = features(network, load(pathlib.Path(directory) / str(file)))
             worst = max(worst, float(np.abs(row - other).max() / np.abs(other).max()))
             cosine = min(cosine, float(row @ other / np.linalg.norm(row) / np.linalg.norm(other)))
     print(worst, cosine)

@@ -1,6 +1,7 @@
-//! The same features as Pillow, torchvision's transform and onnxruntime give, and about as fast.
+//! Compares features and speed with Pillow, torchvision's transform and onnxruntime.
 //!
-//! Needs the network and the photos of `DPHE_DATA` and the Python of `DPHE_TEST_PYTHON`; says so where they are absent.
+//! Needs the network and photos in `DPHE_DATA` and the Python in `DPHE_TEST_PYTHON`. Without them, the tests print a
+//! line and pass.
 #![cfg(feature = "extract")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -14,15 +15,15 @@ use std::process::Command;
 
 use dphe_features::{Corpus, Extraction, FeatureModel, Preprocessing};
 
-/// The folder of `photos` and `models`.
+/// Returns the directory that holds `photos` and `models`.
 fn data() -> Option<PathBuf> {
-    let folders = match std::env::var_os("DPHE_DATA") {
+    let directories = match std::env::var_os("DPHE_DATA") {
         Some(data) => vec![PathBuf::from(data)],
         None => Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|up| up.join("shared/data")).collect(),
     };
-    let found = folders.into_iter().find(|folder| folder.join(MODEL).is_file());
+    let found = directories.into_iter().find(|directory| directory.join(MODEL).is_file());
     if found.is_none() {
-        println!("SKIPPED: no sample photos; set DPHE_DATA to the folder that holds {MODEL} and photos/");
+        println!("SKIPPED: no sample photos; set DPHE_DATA to the directory that holds {MODEL} and photos/");
     }
     found
 }
@@ -31,9 +32,7 @@ const MODEL: &str = "models/mobilenetv2_pool1280.onnx";
 
 fn ask(arguments: &[&Path]) -> Option<String> {
     let Ok(python) = std::env::var("DPHE_TEST_PYTHON") else {
-        println!(
-            "SKIPPED: set DPHE_TEST_PYTHON to a Python that has onnxruntime and Pillow (scripts/test does)"
-        );
+        println!("SKIPPED: DPHE_TEST_PYTHON names no Python that has onnxruntime; run scripts/setup python");
         return None;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnxruntime_interop.py");
@@ -48,12 +47,12 @@ fn ask(arguments: &[&Path]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-fn extract(model: &FeatureModel, photos: &Path, folder: &Path, threads: usize) -> PathBuf {
-    let out = folder.join("out.npz");
+fn extract(model: &FeatureModel, photos: &Path, directory: &Path, threads: usize) -> PathBuf {
+    let out = directory.join("out.npz");
     let extraction = Extraction {
         model,
         preprocessing: &Preprocessing::default(),
-        cache: folder.join("cache"),
+        cache: directory.join("cache"),
         threads: NonZeroUsize::new(threads).unwrap(),
         strict: true,
     };
@@ -64,22 +63,22 @@ fn extract(model: &FeatureModel, photos: &Path, folder: &Path, threads: usize) -
 #[test]
 fn prepared_pictures_and_features_are_those_of_others() {
     let Some(data) = data() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (model_path, pictures) = (data.join(MODEL), folder.path().join("pictures"));
+    let directory = tempfile::tempdir().unwrap();
+    let (model_path, pictures) = (data.join(MODEL), directory.path().join("pictures"));
     let photos = data.join("photos");
     if ask(&["prepare".as_ref(), &model_path, &photos, &pictures]).is_none() {
         return;
     }
-    // a network that gives its input back shows what others would be given
-    let copy = folder.path().join("copy.onnx");
+    // a network that returns its input shows the prepared picture
+    let copy = directory.path().join("copy.onnx");
     fs::write(&copy, onnx::network(224, &["Flatten"], 2)).unwrap();
     let copy = FeatureModel::load(&copy, 224, Some("t1")).unwrap();
-    let out = extract(&copy, &pictures, folder.path(), 2);
+    let out = extract(&copy, &pictures, directory.path(), 2);
     let errors = ask(&["inputs".as_ref(), &out, &pictures]).unwrap();
     let mut compared = 0;
     for line in errors.lines() {
         let (file, error) = line.split_once(' ').unwrap();
-        // a step between two shades is 0.017
+        // one step of an 8-bit channel is 0.017 after normalisation
         assert!(error.parse::<f64>().unwrap() < 1e-5, "{file} differs by {error}");
         compared += 1;
     }
@@ -91,14 +90,14 @@ fn prepared_pictures_and_features_are_those_of_others() {
         let (error, cosine) = answer.trim().split_once(' ').unwrap();
         (error.parse().unwrap(), cosine.parse().unwrap())
     };
-    let out = extract(&model, &pictures, folder.path(), 2);
+    let out = extract(&model, &pictures, directory.path(), 2);
     let (error, _) = read(ask(&["features".as_ref(), &out, &pictures, &model_path]).unwrap());
     println!("{compared} pictures prepared alike; features differ from onnxruntime's by {error:.1e} at most");
     assert!(error < 1e-3, "{error}");
 
-    // with the JPEG decoders' own rounding; printed pictures have four inks, which both turn into RGB
-    for (name, pictures) in [("photos", photos), ("CMYK", folder.path().join("printed"))] {
-        let out = extract(&model, &pictures, folder.path(), 2);
+    // the JPEG decoders round differently, and convert CMYK pictures to RGB differently
+    for (name, pictures) in [("photos", photos), ("CMYK", directory.path().join("printed"))] {
+        let out = extract(&model, &pictures, directory.path(), 2);
         let (_, cosine) = read(ask(&["features".as_ref(), &out, &pictures, &model_path]).unwrap());
         println!("{name}: cosine with the other pipeline at least {cosine:.6}");
         assert!(cosine >= 0.999, "{name}: {cosine}");
@@ -117,13 +116,13 @@ fn one_core_keeps_up_with_onnxruntime() {
     let (model_path, photos) = (data.join(MODEL), data.join("photos"));
     let model = FeatureModel::load(&model_path, 224, None).unwrap();
     let (mut ours, mut others) = (Vec::new(), Vec::new());
-    // Processor time of one thread each, in turn. Other work on the machine costs both their caches and more, at random:
-    // what each can do shows in its shortest time.
+    // Both run in turn on one thread. Other load on the machine adds random time, so the shortest CPU times are
+    // compared.
     for _ in 0..5 {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let Some(other) = ask(&["speed".as_ref(), &model_path, &photos]) else { return };
         let start = processor_seconds();
-        extract(&model, &photos, folder.path(), 1);
+        extract(&model, &photos, directory.path(), 1);
         ours.push(processor_seconds() - start);
         others.push(other.trim().parse().unwrap());
         println!("200 photos: {:.2} s, onnxruntime {:.2} s", ours.last().unwrap(), others.last().unwrap());
@@ -134,6 +133,6 @@ fn one_core_keeps_up_with_onnxruntime() {
     println!(
         "throughput {best:.2}x of onnxruntime's by the shortest times, {median:.2}x by the median; 0.6x is wanted"
     );
-    // less means that something is broken; what lies between, that the machine is busy
+    // a lower ratio means a defect; between the two bounds, the machine is busy
     assert!(best.max(median) >= 0.5, "{best:.2}x");
 }

@@ -1,40 +1,35 @@
-//! One round's average: updates in, their sum out, encrypted or not.
+//! The sum of a round's updates, encrypted or not.
 
-mod codec;
 mod encrypted;
-mod numbers;
 mod plain;
+mod scaling;
 
-pub use codec::{Codec, trainer_of_round};
 pub use encrypted::DpheAverage;
-pub use numbers::intercept_scale;
-pub(crate) use numbers::tells_density;
 pub use plain::PlainAverage;
+pub use scaling::intercept_scale;
+pub(crate) use scaling::{Scaling, has_density};
 
-use dphe::{Round, TaskParams};
-use dphe_learn::Weights;
-use dphe_learn::update::{LocalUpdate, Message, UpdateKind, UpdateSum};
-use numbers::Form;
+use dphe::{Round, TaskParams, Update, WeightSum};
 
-use crate::task::{check_pair, name};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
 /// How much a user counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weighting {
-    /// As much as any other: the paper's average.
+    /// As much as any other user: the paper's average.
     #[default]
     Equal,
-    /// By its number of samples, which stays encrypted: only the sum of all is opened, in one more dense value.
+    /// By its number of samples. The number stays encrypted; only the total over all users is opened, in one more dense
+    /// value.
     Samples {
-        /// A user with more counts as this many, which bounds what one user can do. A power of two, so that counts
-        /// are exact in fixed point.
+        /// Users with more samples count as having this many, which bounds the influence of one user. A power of two,
+        /// so that counts are exact in fixed point.
         most: u32,
     },
 }
 
 impl Weighting {
-    /// Fractional bits that counts take.
+    /// Returns the fractional bits that counts need.
     pub(crate) fn bits(self) -> u8 {
         match self {
             Self::Equal => 0,
@@ -42,7 +37,7 @@ impl Weighting {
         }
     }
 
-    /// Dense values that it adds to a message.
+    /// Returns the number of dense values that it adds to an update.
     pub(crate) fn values(self) -> usize {
         usize::from(self != Self::Equal)
     }
@@ -58,7 +53,23 @@ impl Weighting {
         }
     }
 
-    /// What a user's numbers are multiplied by: at most 1, so that they stay in the task's range.
+    /// Fails unless the fixed point of the task represents counts exactly.
+    pub(crate) fn check_task(self, task: &TaskParams) -> Result<(), Error> {
+        self.check()?;
+        let config = task.config();
+        // The largest count is half the range.
+        let bits = i32::from(config.scale_bits) + i32::from(config.clip_exponent) - 1;
+        if self == Self::Equal || bits >= i32::from(self.bits()) {
+            return Ok(());
+        }
+        Err(Error::Parameter {
+            name: "scale bits",
+            value: config.scale_bits.into(),
+            remedy: "raise it, so that the fixed point represents the largest number of samples exactly",
+        })
+    }
+
+    /// Returns the factor of a user's values: at most 1, so that they stay in the task's range.
     fn factor(self, samples: usize) -> f64 {
         match self {
             Self::Equal => 1.0,
@@ -67,181 +78,108 @@ impl Weighting {
     }
 }
 
-/// What one user brings to a round. Secret, as the update in it.
-#[derive(Clone)]
-pub struct Contribution {
+/// The update of one user. Secret.
+#[derive(Clone, Debug)]
+pub struct UserUpdate {
     /// The user, counted from 0.
     pub user: usize,
-    /// What it wants summed.
-    pub update: LocalUpdate,
-    /// How many samples it learnt from; used only by [`Weighting::Samples`].
-    pub samples: usize,
+    /// The update.
+    pub update: Update,
 }
 
-impl core::fmt::Debug for Contribution {
-    /// How many samples a user has is the user's secret too.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Contribution").field("user", &self.user).finish_non_exhaustive()
+impl UserUpdate {
+    /// Returns the index and the value of every weight that the update carries.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let weights = self.update.weights();
+        weights.indices().iter().map(|&index| index as usize).zip(weights.values().iter().copied())
     }
 }
 
-/// What comes out of a round.
+/// A sum of updates in floating point. In a deployment it comes from a [`WeightSum`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValueSum {
+    /// How many users are in it.
+    pub users: usize,
+    /// The sums of all weights; zero outside a public support.
+    pub weights: Vec<f64>,
+    /// The sums of the dense values.
+    pub dense: Vec<f64>,
+}
+
+impl ValueSum {
+    /// Converts an opened sum. Sums below 2^53 are exact, because the divisor is a power of two.
+    pub fn of(task: &TaskParams, sum: &WeightSum) -> Self {
+        let scale = 2f64.powi(task.config().scale_bits.into());
+        let decode = |&integer: &i64| integer as f64 / scale;
+        let weights = match sum.support() {
+            None => sum.weights().iter().map(decode).collect(),
+            Some(support) => {
+                let mut weights = vec![0.0; task.dimension()];
+                support.indices().zip(sum.weights()).for_each(|(index, sum)| weights[index] = decode(sum));
+                weights
+            }
+        };
+        Self { users: sum.users(), weights, dense: sum.dense().iter().map(decode).collect() }
+    }
+
+    /// Returns the fraction of zeros among the weights.
+    pub fn sparsity(&self) -> f64 {
+        let zeros = self.weights.iter().filter(|&&weight| weight == 0.0).count();
+        zeros as f64 / self.weights.len().max(1) as f64
+    }
+}
+
+/// The result of summing a round's updates.
 #[derive(Clone, Debug)]
 pub struct Averaged {
-    /// The sum, with how much it is the sum of.
-    pub sum: UpdateSum,
-    /// The fraction of zeros in it.
-    pub sparsity: f64,
-    /// The mean share of weights that L1 left to users, if the task has a value for it: one number, summed encrypted
-    /// like the others.
-    pub density: Option<f64>,
-    /// How many of all users' numbers were outside the task's range and were cut to it. Every user knows its own;
-    /// the sum of them is known to a simulation only. None where numbers are summed as they are.
+    /// The sum.
+    pub sum: ValueSum,
+    /// How many values of all users were outside the task's range and were clipped, or `None` if values are not
+    /// rounded. A simulation knows the total. In a deployment, each user knows only its own number.
     pub clipped: Option<usize>,
     /// What it cost.
     pub cost: Cost,
+    /// How long the steps took.
+    pub seconds: Seconds,
 }
 
-/// A way to average.
+/// A way to sum the updates of a round.
 pub trait Average {
-    /// The task: what may be summed, and in which form.
+    /// Returns the task.
     fn task(&self) -> &TaskParams;
 
-    /// How much users count.
+    /// Returns how much users count.
     fn weighting(&self) -> Weighting;
 
-    /// Averages the updates of a round. Rounds ascend. `seconds` takes the time of the steps, by the `stopwatch`.
+    /// Sums the updates of a round. Call it with increasing rounds.
     ///
     /// # Errors
-    /// If the updates do not fit the model or the task, or are of fewer users than the task demands.
+    /// If an update does not fit the task, or there are fewer users than the task demands.
     fn average(
         &mut self,
         round: Round,
-        global: &Weights,
-        contributions: &[Contribution],
+        updates: &[UserUpdate],
         stopwatch: &mut Stopwatch,
-        seconds: &mut Seconds,
     ) -> Result<Averaged, Error>;
-
-    /// The features that everybody trains in a round; all, where the task has private supports.
-    fn features(&self, round: Round, global: &Weights) -> Vec<usize> {
-        codec::features(self.task(), round, global)
-    }
-
-    /// Fails unless the task was made for this model and this message.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] or [`Error::Unsuited`].
-    fn check(&self, global: &Weights, message: Message) -> Result<(), Error> {
-        check_message(self.task(), self.weighting(), global, message)
-    }
 }
 
-/// Fails unless the task was made for this model and this message.
-fn check_message(
-    task: &TaskParams,
-    weighting: Weighting,
-    global: &Weights,
-    message: Message,
-) -> Result<(), Error> {
-    check_model(task, weighting, global, message.is_sparse_by_l1())?;
-    check_pair(task.profile(), message)?;
-    let public = !task.has_private_support();
-    if message == Message::Rotating && task.block() != global.classes() {
-        return Err(Error::Shape {
-            what: "weights of a position",
-            task: task.block(),
-            model: global.classes(),
-        });
-    }
-    if public && message != Message::Rotating && task.capacity() < task.positions() as usize {
-        return Err(Error::Unsuited {
-            message: name(message),
-            profile: task.profile(),
-            remedy: "this task sends a share of the features: let its capacity be all, or take `rotate`",
-        });
-    }
-    Ok(())
-}
-
-/// `may_tell_density`: messages may carry one more dense value.
-fn check_model(
-    task: &TaskParams,
-    weighting: Weighting,
-    global: &Weights,
-    may_tell_density: bool,
-) -> Result<(), Error> {
-    let dense = global.classes() + weighting.values();
-    let dense = if may_tell_density && task.dense() == dense + 1 { dense + 1 } else { dense };
-    for (what, task, model) in
-        [("weights", task.dimension(), global.dimension()), ("dense values", task.dense(), dense)]
-    {
-        if task != model {
-            return Err(Error::Shape { what, task, model });
-        }
-    }
-    Ok(())
-}
-
-/// Fails unless counts come out of the fixed point as they went in.
-fn check_weighting(task: &TaskParams, weighting: Weighting) -> Result<(), Error> {
-    weighting.check()?;
-    let config = task.config();
-    // a count of the most is half the range
-    let bits = i32::from(config.scale_bits) + i32::from(config.clip_exponent) - 1;
-    if weighting == Weighting::Equal || bits >= i32::from(weighting.bits()) {
-        return Ok(());
-    }
-    Err(Error::Parameter {
-        name: "scale bits",
-        value: config.scale_bits.into(),
-        remedy: "counts need one more bit below the range than the most samples have",
-    })
-}
-
-/// Fails unless these may be summed. Returns their kind.
-fn check_round(
-    task: &TaskParams,
-    weighting: Weighting,
-    enrolled: usize,
-    global: &Weights,
-    contributions: &[Contribution],
-) -> Result<UpdateKind, Error> {
-    check_model(task, weighting, global, true)?;
-    let (users, needed, most) = (contributions.len(), task.floor(enrolled), task.max_users());
-    let Some(first) = contributions.first().filter(|_| users >= needed) else {
+/// Fails unless these updates may be summed.
+fn check_users(task: &TaskParams, enrolled: usize, updates: &[UserUpdate]) -> Result<(), Error> {
+    let (users, needed, most) = (updates.len(), task.floor(enrolled), task.max_users());
+    if users < needed {
         return Err(Error::TooFewUsers { users, needed });
-    };
+    }
     if users > most {
         return Err(Error::TooManyUsers { users, most });
     }
     let mut seen = vec![false; enrolled];
-    for Contribution { user, update, .. } in contributions {
-        let (user, users) = (*user, enrolled);
+    for &UserUpdate { user, .. } in updates {
+        let users = enrolled;
         match seen.get_mut(user) {
             None => return Err(Error::Participant { user, reason: "does not exist", users }),
             Some(true) => return Err(Error::Participant { user, reason: "is named twice", users }),
             Some(seen) => *seen = true,
         }
-        if update.kind() != first.update.kind() {
-            let (needed, found) = ("updates of one kind", "both kinds");
-            return Err(Error::Learn(dphe_learn::Error::Unsuited { what: "a sum", needed, found }));
-        }
-        check_update(global, update).map_err(|source| Error::OfUser { user, source })?;
     }
-    Ok(first.update.kind())
-}
-
-/// Fails unless an update is of this model.
-fn check_update(global: &Weights, update: &LocalUpdate) -> Result<(), dphe_learn::Error> {
-    if update.intercepts().len() != global.classes() {
-        let (expected, found) = (global.classes(), update.intercepts().len());
-        return Err(dphe_learn::Error::Shape { what: "classes", expected, found });
-    }
-    match update.entries().find(|&(index, _)| index >= global.dimension()) {
-        Some((index, _)) => {
-            Err(dphe_learn::Error::Index { what: "weight", index, count: global.dimension() })
-        }
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -1,73 +1,77 @@
-//! What can go wrong in a round, and what to try.
+//! Errors of a round, and what to do about them.
 
 use thiserror::Error;
+
+use crate::PayloadName;
 
 /// An error of this crate. A round that fails changes nothing.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The learner's.
+    /// Learning failed.
     #[error(transparent)]
     Learn(#[from] dphe_learn::Error),
-    /// The protocol's.
+    /// The protocol failed.
     #[error(transparent)]
     Protocol(#[from] dphe::Error),
-    /// The learner's, with the user it happened to.
+    /// Learning failed for one user.
     #[error("user {user}: {source}")]
     OfUser {
         /// The user, counted from 0.
         user: usize,
-        /// What happened.
+        /// The error.
         source: dphe_learn::Error,
     },
-    /// A sum of so few would show too much.
-    #[error("{users} users take part and at least {needed} must: a sum of fewer shows single users' weights")]
+    /// A sum of so few users would reveal too much.
+    #[error(
+        "{users} users take part, but at least {needed} must: smaller sums reveal weights of single users"
+    )]
     TooFewUsers {
-        /// How many take part.
+        /// How many users take part.
         users: usize,
-        /// How many must.
+        /// How many must take part.
         needed: usize,
     },
-    /// More users than the sums have room for.
-    #[error("{users} users take part and the task has room for {most}; raise its max users")]
+    /// The sums have no room for so many users.
+    #[error("{users} users take part, but the task has room for {most}; raise its max users")]
     TooManyUsers {
-        /// How many take part.
+        /// How many users take part.
         users: usize,
-        /// How many may.
+        /// How many may take part.
         most: usize,
     },
-    /// Somebody who does not exist, or is named twice.
+    /// A participant does not exist, or is named twice.
     #[error("user {user} {reason}; name each of the {users} users at most once, counted from 0")]
     Participant {
-        /// Who was named.
+        /// The participant.
         user: usize,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: &'static str,
         /// How many users there are.
         users: usize,
     },
-    /// A parameter outside its range.
-    #[error("{name} = {value} is not possible; {remedy}")]
+    /// A parameter is out of range.
+    #[error("{name} = {value} is out of range; {remedy}")]
     Parameter {
         /// The parameter.
         name: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: f64,
-        /// What it may be.
+        /// The values it may have.
         remedy: &'static str,
     },
-    /// A message and a task that do not go together.
-    #[error("the message {message} does not go with the profile `{profile}`: {remedy}")]
+    /// A payload does not fit the task.
+    #[error("the payload `{payload}` does not fit the profile `{profile}`: {remedy}")]
     Unsuited {
-        /// The message.
-        message: &'static str,
-        /// The task's profile.
+        /// The payload.
+        payload: PayloadName,
+        /// The profile of the task.
         profile: dphe::Profile,
-        /// What would.
+        /// What to change.
         remedy: &'static str,
     },
-    /// A task made for another model.
-    #[error("{what}: the task has {task}, the model needs {model}; propose the task from this model")]
+    /// The task was made for another model.
+    #[error("{what}: the task has {task}, but the model needs {model}; propose the task from this model")]
     Shape {
         /// What was counted.
         what: &'static str,
@@ -76,30 +80,38 @@ pub enum Error {
         /// How many the model needs.
         model: usize,
     },
+    /// The bytes of a model cannot be decoded.
+    #[error("the model cannot be decoded: {reason}")]
+    Model {
+        /// What is wrong with them.
+        reason: &'static str,
+    },
 }
 
 impl Error {
-    /// What to try, for errors whose text does not say it.
-    pub fn advice(&self) -> Option<&'static str> {
+    /// Returns what to do, for errors whose text does not say it.
+    pub fn hint(&self) -> Option<&'static str> {
         let Self::Protocol(error) = self else { return None };
         Some(match error {
             dphe::Error::Capacity { .. } => {
-                "raise the task's capacity or shards, or let the message be cut: a message with a \
-                 capacity of its own (`d-block`, `d-topk`) or `Overflow::Truncate`"
+                "Raise the task's capacity or shards, or use a payload of fixed size (`d-block`, `d-topk`, or \
+                 `Overflow::Truncate`)."
             }
             dphe::Error::Value { .. } => {
-                "raise the task's clip exponent, clip instead of refusing, or learn with smaller steps"
+                "Raise the task's clip exponent, clip instead of refusing, or learn with smaller steps."
             }
             dphe::Error::Support { .. } => {
-                "only `rotate` keeps to a public share of the features; for others let the capacity be all"
+                "Use `rotate`, which keeps to a public share of the features, or raise the capacity to all of them."
             }
-            dphe::Error::Dimension { .. } => "propose the task from the model that is to be learnt",
-            dphe::Error::SetSmall { .. } => "wait for more users, or lower the task's floor, not below three",
+            dphe::Error::Dimension { .. } => "Propose the task from the model that is trained.",
+            dphe::Error::SetSmall { .. } => {
+                "Wait for more users, or lower the task's floor, but not below three."
+            }
             dphe::Error::Committed | dphe::Error::Stale { .. } => {
-                "a round is opened once: go on with the next, or begin a new task"
+                "Continue with the next round, or start a new task: each round is opened once."
             }
-            dphe::Error::RoundFailed => "begin the next round; if that fails too, somebody misbehaves",
-            dphe::Error::Task { .. } => "start from a proposed task and change one number at a time",
+            dphe::Error::RoundFailed => "Start the next round. If it fails too, a party misbehaves.",
+            dphe::Error::Task { .. } => "Start from a proposed task and change one number at a time.",
             _ => return None,
         })
     }

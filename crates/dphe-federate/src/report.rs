@@ -1,64 +1,64 @@
-//! What a round was like. Sizes, shares and times: nothing that is one user's, so it may be shown to anybody who
-//! may see the public weights.
+//! Reports of simulated rounds. They hold sizes, shares and times, and nothing about a single user, so they may be
+//! shown to everyone who may see the global weights.
 
 use dphe_learn::Verdict;
 use serde::{Serialize, Serializer};
 
-/// What averaging cost.
+/// The cost of summing the updates of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Shards of a message; of the longest, in `paper`.
+    /// Shards per update; in `paper`, of the longest update.
     pub shards: usize,
-    /// Ciphertexts of a message; of the longest, in `paper`.
+    /// Ciphertexts per update; in `paper`, of the longest update.
     pub ciphertexts: usize,
-    /// Bytes of a message without its header; of the longest, in `paper`.
+    /// Bytes per sealed update; in `paper`, of the longest update.
     pub bytes: usize,
-    /// The share of occupied positions that one user alone occupied, pads included; none with public supports.
+    /// The share of occupied positions that only one user occupied, pads included, or `None` with a public support.
     pub singles: Option<f64>,
 }
 
-/// Seconds of a round's steps, each summed over those who take it.
+/// Seconds per step of a round, each summed over the parties that take it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Seconds {
-    /// Users learn.
+    /// Training by users.
     pub train: f64,
-    /// Users encode and encrypt.
+    /// Sealing by users.
     pub seal: f64,
-    /// The aggregator checks and adds.
+    /// Checking and adding by the aggregator.
     pub aggregate: f64,
-    /// The key generator decrypts.
+    /// Opening by the key generator.
     pub open: f64,
 }
 
-/// One round of a simulation.
+/// The report of one simulated round.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoundReport {
-    /// The round, from 1.
+    /// The round, counted from 1.
     pub round: u64,
     /// How many users took part.
     pub users: usize,
-    /// Accuracy on held-out data, if there are any: the mean over classes, or over attributes.
+    /// The accuracy on held-out data, if there are any: the average over classes or attributes.
     pub accuracy: Option<f64>,
-    /// Accuracy on the initial data, if they are known.
+    /// The accuracy on the initial data, if they are known.
     pub initial_accuracy: Option<f64>,
-    /// What the guard thinks of the round, if it watches.
+    /// The verdict of the guard, if the initial data are known.
     #[serde(serialize_with = "verdict_name")]
     pub verdict: Option<Verdict>,
-    /// How much the public weights changed, relative to their length; infinite if they were zero.
+    /// The change of the global weights relative to their length; infinite if they were zero.
     pub relative_change: f64,
-    /// The fraction of zeros in a message, the mean over users.
-    pub message_sparsity: f64,
+    /// The fraction of zeros in an update, averaged over users.
+    pub update_sparsity: f64,
     /// The fraction of zeros in the average.
     pub average_sparsity: f64,
-    /// The strength of L1 in this round, if a controller steers it.
+    /// The strength of L1 in this round, if a controller adjusts it.
     pub strength: Option<f64>,
-    /// How many of all users' numbers were outside the task's range and were cut to it. A simulation knows, nobody in
-    /// a deployment does: each user knows only its own. None where numbers are summed as they are.
+    /// How many values of all users were outside the task's range and were clipped, or `None` if values are not
+    /// rounded. In a deployment, each user knows only its own number.
     pub clipped: Option<usize>,
-    /// What averaging cost.
+    /// The cost of summing.
     #[serde(flatten)]
     pub cost: Cost,
-    /// How long the steps took, if there was a clock.
+    /// How long the steps took, if there is a clock.
     pub seconds: Option<Seconds>,
 }
 

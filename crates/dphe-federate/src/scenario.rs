@@ -1,31 +1,32 @@
-//! Who has which data: one data set dealt out as a deployment would find it.
+//! One data set, split between users as in a deployment.
 
 use dphe_learn::dataset::{Dealing, deal, shares, split_per_class};
-use dphe_learn::{Dataset, Features, Labels, Seed, Standardizer};
+use dphe_learn::{Dataset, Labels, Seed, Standardizer};
 
 use crate::Error;
 
-/// How a data set is dealt out.
+/// How a data set is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScenarioParams {
     /// How many users there are.
     pub users: usize,
-    /// Samples of each class that are public from the beginning; of data with attributes, this many times the
-    /// attributes, and at most a tenth of all.
+    /// Public samples per class. Data with attributes have this many public samples per attribute, and at most a tenth
+    /// of all.
     pub initial_per_class: usize,
-    /// Samples of each class to learn from, the initial ones among them; without, all that are not held out.
+    /// Samples per class to learn from, including the initial ones; by default all that are not held out.
     pub train_per_class: Option<usize>,
-    /// At most this many samples of each class are held out; without a number to learn from, at most a fraction.
+    /// The largest number of held-out samples per class. Without `train_per_class`, at most a fraction is held out.
     pub test_per_class: usize,
-    /// Who gets what.
+    /// How samples are distributed over users.
     pub dealing: Dealing,
 }
 
-/// The fraction held out where no number of samples to learn from is given.
+/// The fraction that is held out without `train_per_class`.
 const HELD_OUT: f64 = 0.3;
 
 impl Default for ScenarioParams {
-    /// The paper's: five users with disjoint shares, three initial samples of each class, at most 50 held out.
+    /// Returns the paper's scenario: five users with disjoint shares, three initial samples per class, and at most 50
+    /// held out per class.
     fn default() -> Self {
         Self {
             users: 5,
@@ -37,27 +38,27 @@ impl Default for ScenarioParams {
     }
 }
 
-/// Data dealt out, standardised by the initial samples.
+/// A data set split between users, standardised by the initial samples.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Public samples: they fix the first weights, the standardisation and the size of steps.
+    /// The public samples. They fix the initial weights, the standardisation and the size of steps.
     pub initial: Dataset,
-    /// What each user has.
+    /// The samples of each user.
     pub users: Vec<Dataset>,
-    /// What nobody learns from.
+    /// The held-out samples.
     pub held_out: Dataset,
-    /// Initial samples and all users' in one place: what nobody has, for comparison.
+    /// The initial samples and those of all users in one place, for comparison.
     pub pooled: Dataset,
-    /// What raw features go through.
+    /// The standardisation that was applied.
     pub standardizer: Standardizer,
-    /// Which samples of the data set each user has.
+    /// The indices of each user's samples in the data set.
     pub shares: Vec<Vec<usize>>,
-    /// Which samples of the data set are held out.
+    /// The indices of the held-out samples in the data set.
     pub held_out_samples: Vec<usize>,
 }
 
 impl Scenario {
-    /// Deals a data set out.
+    /// Splits a data set.
     ///
     /// # Errors
     /// If there are too few samples for the split, or nothing is left to hold out.
@@ -69,11 +70,7 @@ impl Scenario {
             return Err(dphe_learn::Error::TooFewSamples { what, needed, found }.into());
         }
         let standardizer = Standardizer::fit(&all.features().select(&initial)?);
-        let pick = |samples: &[usize]| {
-            let part = all.select(samples)?;
-            let features: Features<f32> = standardizer.apply(part.features())?;
-            part.with_features(features)
-        };
+        let pick = |samples: &[usize]| all.select(samples)?.standardized(&standardizer);
         let shares = deal(all.labels(), &private, params.users, params.dealing, seed)?;
         let pooled: Vec<usize> = initial.iter().chain(&private).copied().collect();
         Ok(Self {
@@ -88,7 +85,7 @@ impl Scenario {
     }
 }
 
-/// Sample numbers.
+/// The indices of samples.
 struct Parts {
     initial: Vec<usize>,
     private: Vec<usize>,
@@ -100,9 +97,9 @@ impl Parts {
         let initial = params.initial_per_class;
         if initial == 0 {
             return Err(Error::Parameter {
-                name: "initial samples of a class",
+                name: "initial samples per class",
                 value: 0.0,
-                remedy: "use at least 1: they make the first weights and the standardisation",
+                remedy: "use at least 1, because they fix the initial weights and the standardisation",
             });
         }
         if labels.as_classes("a split").is_err() {
@@ -111,13 +108,13 @@ impl Parts {
         if let Some(train) = params.train_per_class {
             if train <= initial {
                 return Err(Error::Parameter {
-                    name: "samples of a class to learn from",
+                    name: "samples per class to learn from",
                     value: train as f64,
-                    remedy: "use more than the initial ones, or users have nothing",
+                    remedy: "use more than the initial samples, because the rest goes to users",
                 });
             }
             let split = split_per_class(labels, train, params.test_per_class, seed)?;
-            // in the order of classes, so the first of each are easily found
+            // Samples are ordered by class.
             let is_initial = |i: usize| i % train < initial;
             let pick = |wanted: bool| {
                 let samples = split.train.iter().enumerate();
@@ -126,7 +123,7 @@ impl Parts {
             return Ok(Self { initial: pick(true), private: pick(false), held_out: split.test });
         }
         let split = split_per_class(labels, initial, usize::MAX - initial, seed)?;
-        // class after class: a fraction of each is held out
+        // A fraction of each class is held out.
         let (mut private, mut held_out) = (Vec::new(), Vec::new());
         let class_of = labels.as_classes("a split")?;
         for class in split.test.chunk_by(|&a, &b| class_of[a] == class_of[b]) {
@@ -153,6 +150,8 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use dphe_learn::Features;
+
     use super::*;
 
     fn data(labels: Labels) -> Dataset {

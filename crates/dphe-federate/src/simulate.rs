@@ -1,40 +1,46 @@
-//! N users, an average, and the public weights between them: what happens in a deployment, in one process.
+//! All users, the aggregator and the key generator of a task in one process.
 
+mod convergence;
 mod steer;
-mod watch;
 
-use dphe::Round;
+use std::num::NonZeroUsize;
+
+use dphe::{PublicSupport, Round};
 use dphe_learn::dataset::shares;
-use dphe_learn::update::{LocalTrainer, Message, Residual, RoundInput};
-use dphe_learn::{Dataset, Real, Seed, StrengthController, Threads, Verdict, Weights};
+use dphe_learn::update::{LocalTrainer, Payload};
+use dphe_learn::{Dataset, Real, Seed, StrengthController, Verdict};
 
+use self::convergence::{Convergence, check_data};
 use self::steer::Steering;
-use self::watch::{Watch, check_data};
-use crate::average::{tells_density, trainer_of_round};
-use crate::task::name;
-use crate::{Average, Contribution, Error, RoundReport, Seconds, Stopwatch};
+use crate::average::has_density;
+use crate::spec::{Named as _, PayloadName};
+use crate::{
+    Average, Error, GlobalWeights, LocalRound, RoundReport, RoundResidual, RoundRules, Seconds, Stopwatch,
+    UserUpdate,
+};
 
-/// Who takes part in a round.
+/// Which users take part in a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Participation {
-    /// Everybody.
+    /// All users.
     #[default]
     Everyone,
-    /// This many, drawn anew each round.
+    /// This many, drawn anew in each round.
     Some(usize),
 }
 
-/// How rounds are run.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulationParams {
-    /// Who takes part.
+    /// Which users take part.
     pub participation: Participation,
-    /// What the mean difference is multiplied by: 1, or more where many users with few samples dilute each other.
+    /// The factor applied to the average of differences. It is normally 1, and larger if many users with few samples
+    /// dilute each other.
     pub server_step: f64,
-    /// Whether `rotate` divides its steps by the number of passes over all features, so that rounds settle.
+    /// Whether `rotate` divides its steps by the number of passes over all features, so that rounds converge.
     pub shrink_steps: bool,
-    /// Threads to compute accuracies with; results do not depend on it.
-    pub threads: Threads,
+    /// Threads for computing accuracies. Results do not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for SimulationParams {
@@ -43,48 +49,45 @@ impl Default for SimulationParams {
             participation: Participation::Everyone,
             server_step: 1.0,
             shrink_steps: true,
-            threads: Threads::ONE,
+            threads: NonZeroUsize::MIN,
         }
     }
 }
 
-/// Users with their data, and the model they share. Everything is a function of the data, the seed and the average.
+/// Users with their data, and the model they train. All results follow from the data, the seed and the average.
 pub struct Simulation<A, T = f32> {
     users: Vec<Dataset<T>>,
-    residuals: Vec<Residual>,
-    trainer: LocalTrainer,
+    residuals: Vec<RoundResidual>,
+    rules: RoundRules,
     average: A,
     params: SimulationParams,
     seed: Seed,
     round: Round,
-    global: Weights,
-    initial: Option<Watch<T>>,
+    global: GlobalWeights,
+    initial: Option<Convergence<T>>,
     held_out: Option<Dataset<T>>,
     steering: Option<Steering>,
 }
 
 impl<A: Average, T: Real> Simulation<A, T> {
-    /// Begins with these public weights.
+    /// Starts with these global weights.
     ///
     /// # Errors
-    /// If the average's task does not go with the model and the message, a user's data not with the model, the step is
-    /// not positive, or there are fewer users than the task demands.
+    /// If the task does not fit the model and the payload, a user's data do not fit the model, the server step is not
+    /// positive, or there are fewer users than the task demands.
     pub fn new(
         users: Vec<Dataset<T>>,
-        initial: Weights,
+        initial: impl Into<GlobalWeights>,
         trainer: LocalTrainer,
         average: A,
         params: SimulationParams,
         seed: Seed,
     ) -> Result<Self, Error> {
-        average.check(&initial, trainer.message())?;
-        if !(params.server_step > 0.0 && params.server_step.is_finite()) {
-            return Err(Error::Parameter {
-                name: "server step",
-                value: params.server_step,
-                remedy: "use a positive number, normally 1",
-            });
-        }
+        let initial = initial.into();
+        let rules = RoundRules::new(average.task().clone(), average.weighting(), trainer)?
+            .with_server_step(params.server_step)?
+            .with_shrinking_steps(params.shrink_steps);
+        rules.check(&initial)?;
         for (user, data) in users.iter().enumerate() {
             check_data(&initial, data).map_err(|source| Error::OfUser { user, source })?;
         }
@@ -93,9 +96,9 @@ impl<A: Average, T: Real> Simulation<A, T> {
             return Err(Error::TooFewUsers { users: count, needed });
         }
         Ok(Self {
-            residuals: vec![Residual::new(); count],
+            residuals: vec![RoundResidual::default(); count],
             users,
-            trainer,
+            rules,
             average,
             params,
             seed,
@@ -107,39 +110,39 @@ impl<A: Average, T: Real> Simulation<A, T> {
         })
     }
 
-    /// Lets the guard watch the accuracy on the initial data, which are public.
+    /// Lets the guard observe the accuracy on the initial data, which are public.
     ///
     /// # Errors
-    /// If they do not go with the model.
+    /// If they do not fit the model.
     pub fn with_initial_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
         check_data(&self.global, &data)?;
-        self.initial = Some(Watch::new(&self.global, data, self.params.threads)?);
+        self.initial = Some(Convergence::new(&self.global, data, self.params.threads)?);
         Ok(self)
     }
 
-    /// Reports the accuracy on these data, which nothing else depends on.
+    /// Reports the accuracy on these data. Nothing else depends on them.
     ///
     /// # Errors
-    /// If they do not go with the model.
+    /// If they do not fit the model.
     pub fn with_held_out_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
         check_data(&self.global, &data)?;
         self.held_out = Some(data);
         Ok(self)
     }
 
-    /// Lets a controller steer the strength of L1, for `w-l1` and `d-l1`: one strength for everybody, from the mean
-    /// share of weights that L1 left to users. That share is summed encrypted, in a dense value that [`propose`] puts
-    /// into such tasks. Too strong an L1 ruins a model over rounds, so give the guard something to look at too,
+    /// Lets a controller adjust the strength of L1, for `w-l1` and `d-l1`. All users have the same strength. It follows
+    /// from the average density of the users' local weights, which is summed in a dense value that [`propose`]
+    /// adds to such tasks. Too strong a penalty ruins a model over rounds, so also call
     /// [`Simulation::with_initial_data`].
     ///
     /// [`propose`]: crate::propose
     ///
     /// # Errors
-    /// If strength has nothing to do with what the message holds, or the task has no value for the share.
+    /// If the strength has no influence on the payload, or the task has no value for the share.
     pub fn with_controller(mut self, controller: StrengthController) -> Result<Self, Error> {
-        check_steered(&self.trainer)?;
+        check_steered(self.rules.trainer())?;
         let task = self.average.task();
-        if !tells_density(task, self.average.weighting(), &self.global) {
+        if !has_density(task, self.average.weighting(), &self.global) {
             let (task, model) = (task.dense(), task.dense() + 1);
             return Err(Error::Shape { what: "dense values", task, model });
         }
@@ -147,28 +150,28 @@ impl<A: Average, T: Real> Simulation<A, T> {
         Ok(self)
     }
 
-    /// The public weights.
-    pub fn global(&self) -> &Weights {
+    /// Returns the global weights.
+    pub fn global(&self) -> &GlobalWeights {
         &self.global
     }
 
-    /// The round to come.
+    /// Returns the next round.
     pub fn next_round(&self) -> Round {
         self.round
     }
 
-    /// The average.
+    /// Returns the average.
     pub fn average(&self) -> &A {
         &self.average
     }
 
-    /// The average, to go on with.
+    /// Returns the average.
     pub fn into_average(self) -> A {
         self.average
     }
 
-    /// Classes that no user has a sample of: their weights are learnt from counter-examples alone. Only a simulation
-    /// can know.
+    /// Returns the classes of which no user has a sample. Their weights are learnt from counter-examples only. Only a
+    /// simulation can know them.
     pub fn missing_classes(&self) -> Vec<usize> {
         let counts: Vec<_> = self.users.iter().map(|data| data.labels().counts()).collect();
         (0..self.global.classes())
@@ -176,23 +179,24 @@ impl<A: Average, T: Real> Simulation<A, T> {
             .collect()
     }
 
-    /// Learns differently from the next round on. A controller stays and keeps its strength.
+    /// Changes the trainer from the next round on. A controller keeps its strength.
     ///
     /// # Errors
-    /// If the task does not go with the message, or the controller not with it.
+    /// If the payload does not fit the task or the controller.
     pub fn set_trainer(&mut self, trainer: LocalTrainer) -> Result<(), Error> {
-        self.average.check(&self.global, trainer.message())?;
+        let rules = self.rules.clone().with_trainer(trainer);
+        rules.check(&self.global)?;
         if self.steering.is_some() {
-            check_steered(&trainer)?;
+            check_steered(rules.trainer())?;
         }
-        self.trainer = trainer;
+        self.rules = rules;
         Ok(())
     }
 
-    /// Up to this many rounds. Ends before if the guard says that the weights settled (not for `rotate`, whose rounds
-    /// change only a share of them) or that they diverge; then the best weights so far are put back. With a
-    /// controller, rounds go on from there once, at half the strength, which is not raised again; the second alarm
-    /// ends them.
+    /// Runs up to this many rounds. Stops early if the guard finds that the weights have settled (except for `rotate`,
+    /// whose rounds change only a share of them) or that they diverge. In the latter case the best weights so far are
+    /// restored. With a controller, rounds then continue once at half the strength, which is not raised again. The
+    /// second alarm stops them.
     ///
     /// # Errors
     /// As [`Simulation::round`].
@@ -200,7 +204,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
         self.run_watched(rounds, stopwatch, |_| {})
     }
 
-    /// As [`Simulation::run`], with every report shown as soon as it is there.
+    /// As [`Simulation::run`], and calls `show` with every report as soon as it is complete.
     ///
     /// # Errors
     /// As [`Simulation::round`].
@@ -219,22 +223,22 @@ impl<A: Average, T: Real> Simulation<A, T> {
             match verdict {
                 Some(Verdict::Diverging) => {
                     if let Some(watch) = &self.initial {
-                        self.global = watch.best().clone();
+                        self.global = watch.best().clone().into();
                     }
-                    // they belong to the weights that were given up
-                    self.residuals.iter_mut().for_each(Residual::reset);
+                    // The residuals belong to the discarded weights.
+                    self.residuals.iter_mut().for_each(RoundResidual::reset);
                     if !self.steering.as_mut().is_some_and(Steering::relent) {
                         break;
                     }
                 }
-                Some(Verdict::Settled) if self.trainer.message() != Message::Rotating => break,
+                Some(Verdict::Settled) if self.rules.trainer().payload() != Payload::Rotating => break,
                 _ => {}
             }
         }
         Ok(reports)
     }
 
-    /// One round of those whose turn it is.
+    /// Runs one round.
     ///
     /// # Errors
     /// As [`Simulation::round_of`].
@@ -242,7 +246,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
         let mut participants: Vec<usize> = (0..self.users.len()).collect();
         if let Participation::Some(count) = self.params.participation {
             let seed = self.seed.derive("participation", self.round.get());
-            // one share of all is all of them in random order
+            // One share of all users is all of them in random order.
             participants = shares(&participants, 1, &seed)?.swap_remove(0);
             participants.truncate(count);
             participants.sort_unstable();
@@ -250,42 +254,40 @@ impl<A: Average, T: Real> Simulation<A, T> {
         self.round_of(&participants, stopwatch)
     }
 
-    /// One round of these users.
+    /// Runs one round of these users.
     ///
     /// # Errors
-    /// If they are too few, too many or unknown, if one cannot learn, or its update cannot be summed. Nothing has
-    /// changed then; if the new weights are not finite, only the round is over.
+    /// If they are too few, too many or unknown, or one of them cannot train or send its update. Nothing has changed
+    /// then. If the new weights are not finite, the round is over but the weights stay the same.
     pub fn round_of(
         &mut self,
         participants: &[usize],
         stopwatch: &mut Stopwatch,
     ) -> Result<RoundReport, Error> {
         let (users, needed) = (participants.len(), self.average.task().floor(self.users.len()));
-        // before anybody learns in vain
+        // Training takes long, so check first.
         if users < needed {
             return Err(Error::TooFewUsers { users, needed });
         }
-        let mut seconds = Seconds::default();
-        let mut residuals = self.residuals.clone();
-        let contributions =
-            stopwatch.time(&mut seconds.train, || self.train(participants, &mut residuals))?;
-        let averaged =
-            self.average.average(self.round, &self.global, &contributions, stopwatch, &mut seconds)?;
+        let mut train = Seconds::default();
+        let updates = stopwatch.time(&mut train.train, || self.train(participants))?;
+        let averaged = self.average.average(self.round, &updates, stopwatch)?;
         let round = self.round;
-        // opened: whatever happens now, it cannot be opened again
+        // The sum has been opened, and a round is opened only once.
         self.round = round.next();
-        let strength = self.steering.map(|steering| steering.strength());
-        if let (Some(steering), Some(density)) = (&mut self.steering, averaged.density) {
+        let applied = self.rules.apply_values(&self.global, &averaged.sum)?;
+        let (next, strength) = (applied.global, self.steering.map(|steering| steering.strength()));
+        if let (Some(steering), Some(density)) = (&mut self.steering, applied.density) {
             steering.observe(density)?;
         }
-        let next = averaged.sum.apply(&self.global, self.params.server_step)?;
 
         let relative_change = next.relative_change(&self.global)?;
         let held_out = self.held_out.as_ref();
         let held_out = held_out.map(|data| next.accuracy(data, self.params.threads)).transpose()?;
         let watched = self.initial.as_mut();
         let watched = watched.map(|w| w.observe(&next, relative_change, self.params.threads)).transpose()?;
-        let sent: usize = contributions.iter().map(|c| c.update.nonzeros()).sum();
+        let sent: usize =
+            updates.iter().map(|update| update.entries().filter(|&(_, value)| value != 0.0).count()).sum();
         let report = RoundReport {
             round: round.get(),
             users,
@@ -293,56 +295,61 @@ impl<A: Average, T: Real> Simulation<A, T> {
             initial_accuracy: watched.map(|(accuracy, _)| accuracy),
             verdict: watched.map(|(_, verdict)| verdict),
             relative_change,
-            message_sparsity: 1.0 - sent as f64 / (users * next.dimension()) as f64,
-            average_sparsity: averaged.sparsity,
+            update_sparsity: 1.0 - sent as f64 / (users * next.dimension()) as f64,
+            average_sparsity: averaged.sum.sparsity(),
             strength,
             clipped: averaged.clipped,
             cost: averaged.cost,
-            seconds: stopwatch.runs().then_some(seconds),
+            seconds: stopwatch.runs().then_some(Seconds { train: train.train, ..averaged.seconds }),
         };
-        self.residuals = residuals;
+        for &user in participants {
+            self.residuals[user].finish(round, true);
+        }
         self.global = next;
         Ok(report)
     }
 
-    fn train(&self, participants: &[usize], residuals: &mut [Residual]) -> Result<Vec<Contribution>, Error> {
-        let features = self.average.features(self.round, &self.global);
-        let trainer = self.trainer_of_round()?;
-        let input = RoundInput { global: &self.global, features: &features };
+    /// Trains the participants and makes their updates. Their residuals are pending until the round counts.
+    fn train(&mut self, participants: &[usize]) -> Result<Vec<UserUpdate>, Error> {
+        let mut rules = self.rules.clone();
+        if let Some(steering) = &self.steering {
+            let trainer = rules.trainer().with_strength(steering.strength())?;
+            rules = rules.with_trainer(trainer);
+        }
+        let support = PublicSupport::of(rules.task(), self.round);
+        let round = LocalRound::new(&rules, self.round, &support, &self.global)?;
+        let count = self.users.len();
         participants
             .iter()
             .map(|&user| {
-                let (Some(data), Some(residual)) = (self.users.get(user), residuals.get_mut(user)) else {
-                    let users = self.users.len();
-                    return Err(Error::Participant { user, reason: "does not exist", users });
+                let (Some(data), Some(residual)) = (self.users.get(user), self.residuals.get_mut(user))
+                else {
+                    return Err(Error::Participant { user, reason: "does not exist", users: count });
                 };
-                let seed = self.seed.derive("user", user as u64).derive("round", self.round.get());
-                let update = trainer.update(input, data, residual, &seed);
-                let update = update.map_err(|source| Error::OfUser { user, source })?;
-                Ok(Contribution { user, update, samples: data.len() })
+                let seed = self.seed.derive("user", user as u64);
+                let update = round
+                    .train(data, &seed)
+                    .and_then(|local| round.update(&local, data.len(), residual))
+                    .map_err(|error| match error {
+                        Error::Learn(source) => Error::OfUser { user, source },
+                        other => other,
+                    })?;
+                Ok(UserUpdate { user, update })
             })
             .collect()
     }
-
-    /// The trainer, with the steps or the strength of this round.
-    fn trainer_of_round(&self) -> Result<LocalTrainer, Error> {
-        if let Some(steering) = &self.steering {
-            return Ok(self.trainer.with_strength(steering.strength())?);
-        }
-        if !self.params.shrink_steps {
-            return Ok(self.trainer.clone());
-        }
-        trainer_of_round(&self.trainer, self.average.task(), self.round)
-    }
 }
 
-/// Fails unless strength decides how much the message holds.
+/// Fails unless the strength decides how much the payload carries.
 fn check_steered(trainer: &LocalTrainer) -> Result<(), Error> {
-    let by_l1 = trainer.message().is_sparse_by_l1();
-    if by_l1 && trainer.penalty().l1_ratio() > 0.0 {
-        return Ok(());
-    }
-    let found = if by_l1 { "L2 alone" } else { name(trainer.message()) };
+    let by_l1 = trainer.payload().is_sparse_by_l1();
+    let l1_ratio = trainer.penalty().map(|penalty| penalty.l1_ratio());
+    let found = match l1_ratio {
+        Some(ratio) if by_l1 && ratio > 0.0 => return Ok(()),
+        Some(_) if by_l1 => "L2 alone",
+        None if by_l1 => "a custom learner",
+        _ => PayloadName::of(trainer.payload()).as_str(),
+    };
     let (what, needed) = ("a strength controller", "`w-l1` or `d-l1` with some L1");
     Err(Error::Learn(dphe_learn::Error::Unsuited { what, needed, found }))
 }

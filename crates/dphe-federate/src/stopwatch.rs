@@ -1,28 +1,28 @@
-//! Time, for those who have a clock: this crate has none.
+//! Time measurement with a clock of the caller. This crate has no clock.
 
 use core::time::Duration;
 
-/// Measures steps by a clock that the caller brings, or does not measure.
+/// A stopwatch with a clock of the caller, or without one.
 #[derive(Default)]
 pub struct Stopwatch(Option<Box<dyn FnMut() -> Duration + Send>>);
 
 impl Stopwatch {
-    /// Measures nothing.
+    /// Creates a stopwatch that measures nothing.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Measures by a clock that tells the time since some moment.
+    /// Creates a stopwatch from a clock that returns the time since a fixed moment.
     pub fn new(clock: impl FnMut() -> Duration + Send + 'static) -> Self {
         Self(Some(Box::new(clock)))
     }
 
-    /// Whether it measures.
+    /// Returns whether it measures.
     pub fn runs(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Does the work and adds the seconds it took.
+    /// Does the work and adds the seconds it took to `seconds`.
     pub fn time<R>(&mut self, seconds: &mut f64, work: impl FnOnce() -> R) -> R {
         let Some(clock) = &mut self.0 else { return work() };
         let before = clock();

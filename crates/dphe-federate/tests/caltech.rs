@@ -1,10 +1,10 @@
-//! Caltech101 by the paper's protocol: five users, keys of 2048 bits with fast noise, what every message costs in
-//! accuracy, ciphertexts and seconds.
+//! Caltech101 by the paper's protocol: five users and 2048-bit keys with fast noise. Measures the accuracy, ciphertexts
+//! and seconds of every payload.
 //!
 //! `DPHE_SPLITS=10 cargo test --release -p dphe-federate --test caltech -- --ignored --nocapture`
 //!
-//! One split unless told otherwise. Each message is a test, so that it can be run alone. With `DPHE_PLAIN=1` nothing is
-//! encrypted, nothing rounded and nothing cut, in a tenth of the time: what accuracies are to be compared with.
+//! Without `DPHE_SPLITS` there is one split. Each payload is a test, so that it can be run alone. With `DPHE_PLAIN=1`
+//! nothing is encrypted, rounded or clipped, which takes a tenth of the time and gives the accuracies to compare with.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../dphe-learn/tests/support/caltech.rs"]
@@ -24,8 +24,8 @@ use dphe_federate::{
 };
 use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
 use dphe_learn::metrics::mean_per_class_accuracy;
-use dphe_learn::update::{LocalTrainer, Message, Overflow};
-use dphe_learn::{Seed, Sparsity, StrengthController, Threads, Weights, find_strength};
+use dphe_learn::update::{LocalTrainer, Overflow, Payload};
+use dphe_learn::{Seed, Sparsity, StrengthController, Weights, all_cores, find_strength};
 use rand_core::SeedableRng;
 use table::{Row, Table};
 
@@ -35,10 +35,10 @@ const DIMENSION: usize = 206_848;
 const POOLED: &str = "all data in one place";
 
 fn sgd(schedule: Schedule, penalty: Penalty, epochs: usize) -> Sgd {
-    SgdParams { penalty, epochs, threads: Threads::all(), ..SgdParams::new(schedule) }.check().unwrap()
+    SgdParams { penalty, epochs, threads: all_cores(), ..SgdParams::new(schedule) }.check().unwrap()
 }
 
-/// What is learnt, and from where.
+/// The learner and the initial weights.
 struct SetUp {
     initial: Weights,
     trainer: LocalTrainer,
@@ -46,18 +46,18 @@ struct SetUp {
 }
 
 impl SetUp {
-    /// Our learner: stable steps, a little L2.
-    fn ours(task: &Task, message: Message, seed: &Seed) -> Self {
+    /// Our learner, with stable steps and a little L2.
+    fn ours(task: &Task, payload: Payload, seed: &Seed) -> Self {
         let learner = |epochs| sgd(stable(task), Penalty::DEFAULT, epochs);
         Self {
             initial: learner(20).fit(&task.initial, seed).unwrap(),
-            trainer: LocalTrainer::new(learner(5), message).unwrap(),
+            trainer: LocalTrainer::new(learner(5), payload).unwrap(),
             controller: None,
         }
     }
 
-    /// The paper's: whole classifiers by elastic net at 90 % zeros, with scikit-learn's steps.
-    fn papers(task: &Task, message: Message, seed: &Seed) -> Self {
+    /// The paper's learner: whole classifiers by elastic net with 90 % zeros and scikit-learn's steps.
+    fn papers(task: &Task, payload: Payload, seed: &Seed) -> Self {
         let target = Sparsity::new(0.9).unwrap();
         let learner = |strength: f64, epochs| {
             sgd(Schedule::Optimal, Penalty::elastic_net(strength, 0.5).unwrap(), epochs)
@@ -66,13 +66,13 @@ impl SetUp {
             find_strength(target, |s| Ok(learner(s, 20).fit(&task.initial, seed)?.sparsity())).unwrap();
         Self {
             initial: learner(strength, 20).fit(&task.initial, seed).unwrap(),
-            trainer: LocalTrainer::new(learner(strength, 5), message).unwrap(),
+            trainer: LocalTrainer::new(learner(strength, 5), payload).unwrap(),
             controller: Some(StrengthController::new(strength, target).unwrap()),
         }
     }
 
     fn run<A: Average>(&self, task: &Task, average: A, rounds: usize) -> (Vec<RoundReport>, Simulation<A>) {
-        let params = SimulationParams { threads: Threads::all(), ..SimulationParams::default() };
+        let params = SimulationParams { threads: all_cores(), ..SimulationParams::default() };
         let (users, seed) = (task.users.clone(), Seed::new(0));
         let (initial, trainer) = (self.initial.clone(), self.trainer.clone());
         let mut simulation = Simulation::new(users, initial, trainer, average, params, seed)
@@ -87,7 +87,7 @@ impl SetUp {
     }
 }
 
-/// Processor time of this process, all threads: other work on the machine does not count.
+/// Returns the processor time of all threads of this process, so that other work on the machine does not count.
 fn processor_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -99,7 +99,7 @@ fn stable(task: &Task) -> Schedule {
 
 fn pooled(task: &Task, seed: &Seed) -> f64 {
     let weights = sgd(stable(task), Penalty::DEFAULT, 10).fit(&task.train, seed).unwrap();
-    let scores = weights.scores(task.test.features(), Threads::all()).unwrap();
+    let scores = weights.scores(task.test.features(), all_cores()).unwrap();
     mean_per_class_accuracy(task.test.labels().as_classes("accuracy").unwrap(), &scores.best()).unwrap()
 }
 
@@ -111,31 +111,31 @@ fn encrypts() -> bool {
     std::env::var_os("DPHE_PLAIN").is_none()
 }
 
-/// One after the other, or their times would mean nothing.
+/// Runs tests one after the other, so that their times can be compared.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every split under one key; the rows are named by the rounds they are taken after. On the first split the run is
-/// repeated in the clear with rounded numbers, which must give the same weights.
+/// Measures every split with the same key. Rows are named after the rounds at which they are taken. On the first split
+/// the run is repeated without encryption and with rounded values, which must give the same weights.
 fn measure(
     name: &str,
     profile: Profile,
-    message: Message,
+    payload: Payload,
     marks: &[usize],
-    set_up: fn(&Task, Message, &Seed) -> SetUp,
+    set_up: fn(&Task, Payload, &Seed) -> SetUp,
 ) -> Option<Table> {
     let _turn = alone();
-    let all = caltech::load(&caltech::folder()?);
+    let all = caltech::load(&caltech::directory()?);
     let mut rng = ChaCha20Rng::seed_from_u64(1);
     let (mut table, mut key) = (Table::default(), None);
     let rounds = *marks.last().unwrap();
     for split in 0..splits() {
         let (task, seed) = (Task::new(&all, USERS, split), Seed::new(split));
-        let set_up = set_up(&task, message, &seed);
+        let set_up = set_up(&task, payload, &seed);
         table.put(POOLED.into(), Row::of_accuracy(pooled(&task, &seed)));
-        let mut config = propose(profile, message, &set_up.initial, 8, Weighting::Equal).unwrap();
+        let mut config = propose(profile, payload, &set_up.initial, 8, Weighting::Equal).unwrap();
         config.key_bits = 2048;
         config.noise = NoiseMode::Fast;
         let params = TaskParams::new(TaskId::from_bytes([1 + split as u8; 16]), config).unwrap();
@@ -168,15 +168,15 @@ fn measure(
     Some(table)
 }
 
-/// How far below the reference a mean may be: what was promised for ten splits, and a point more for fewer.
+/// Returns how far below the reference an average may be, with one point more if there are fewer than ten splits.
 fn within(points: f64) -> f64 {
     if splits() >= 10 { points } else { points + 1.0 }
 }
 
 #[test]
-#[ignore = "a minute a split; needs Caltech101 features"]
+#[ignore = "a minute per split; needs Caltech101 features"]
 fn rotating_blocks_a_tenth() {
-    let measured = measure("rotate, a tenth", Profile::Full, Message::Rotating, &[6, 15], SetUp::ours);
+    let measured = measure("rotate, a tenth", Profile::Full, Payload::Rotating, &[6, 15], SetUp::ours);
     let Some(table) = measured else { return };
     let reference = table.accuracy(POOLED);
     assert!(table.accuracy("rotate, a tenth, 6 rounds") >= reference - within(1.5));
@@ -185,42 +185,42 @@ fn rotating_blocks_a_tenth() {
 }
 
 #[test]
-#[ignore = "a minute a split; needs Caltech101 features"]
+#[ignore = "a minute per split; needs Caltech101 features"]
 fn hidden_blocks_a_tenth_and_3_percent() {
     for (name, capacity, points) in [("d-block, a tenth", 205, 1.0), ("d-block, 3 %", 62, 2.0)] {
-        let message = Message::LargestBlocks { width: 101, capacity, feedback: 0.9 };
-        let Some(table) = measure(name, Profile::Sparse, message, &[10], SetUp::ours) else { return };
+        let payload = Payload::LargestBlocks { width: 101, blocks: capacity, feedback: 0.9 };
+        let Some(table) = measure(name, Profile::Sparse, payload, &[10], SetUp::ours) else { return };
         let row = format!("{name}, 10 rounds");
         assert!(table.accuracy(&row) >= table.accuracy(POOLED) - within(points));
-        // the blocks, and one for the intercepts
+        // The blocks, and one for the intercepts.
         assert!(!encrypts() || table.ciphertexts(&row) == capacity + 1);
     }
 }
 
 #[test]
-#[ignore = "a minute a split; needs Caltech101 features"]
+#[ignore = "a minute per split; needs Caltech101 features"]
 fn hidden_differences_a_hundredth() {
-    let message = Message::LargestDifferences { capacity: DIMENSION.div_ceil(100), feedback: 0.9 };
-    let Some(table) = measure("d-topk, 1 %", Profile::Sparse, message, &[10], SetUp::ours) else { return };
+    let payload = Payload::LargestDifferences { weights: DIMENSION.div_ceil(100), feedback: 0.9 };
+    let Some(table) = measure("d-topk, 1 %", Profile::Sparse, payload, &[10], SetUp::ours) else { return };
     assert!(table.accuracy("d-topk, 1 %, 10 rounds") >= table.accuracy(POOLED) - within(2.0));
 }
 
 #[test]
-#[ignore = "minutes a split; needs Caltech101 features"]
+#[ignore = "minutes per split; needs Caltech101 features"]
 fn hidden_differences_a_tenth() {
-    let message = Message::LargestDifferences { capacity: DIMENSION.div_ceil(10), feedback: 0.9 };
-    let Some(table) = measure("d-topk, 10 %", Profile::Sparse, message, &[10], SetUp::ours) else { return };
+    let payload = Payload::LargestDifferences { weights: DIMENSION.div_ceil(10), feedback: 0.9 };
+    let Some(table) = measure("d-topk, 10 %", Profile::Sparse, payload, &[10], SetUp::ours) else { return };
     let accuracy = table.accuracy("d-topk, 10 %, 10 rounds");
     assert!(accuracy >= table.accuracy(POOLED) - within(0.5));
     assert!(accuracy >= 89.8 - within(0.5));
 }
 
 #[test]
-#[ignore = "minutes a split; needs Caltech101 features"]
+#[ignore = "minutes per split; needs Caltech101 features"]
 fn the_papers_learner() {
-    let message = Message::SparseWeights { capacity: DIMENSION.div_ceil(10), overflow: Overflow::Shard };
-    let Some(table) = measure("w-l1", Profile::Paper, message, &[8], SetUp::papers) else { return };
-    // what the recipe read literally showed on these features, in other hands
+    let payload = Payload::SparseWeights { weights: DIMENSION.div_ceil(10), overflow: Overflow::Shard };
+    let Some(table) = measure("w-l1", Profile::Paper, payload, &[8], SetUp::papers) else { return };
+    // The accuracy that an independent implementation of the paper's recipe reached on these features.
     let reference = 83.5;
     assert!((table.accuracy("w-l1, 8 rounds") - reference).abs() <= within(1.5));
 }

@@ -1,4 +1,4 @@
-//! Rounds as they happen: repeatable, with users missing, and with things that cannot work refused by name.
+//! Rounds of a simulation: they are reproducible, users may be missing, and mismatches are refused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/toy.rs"]
@@ -11,35 +11,35 @@ use dphe_federate::{
     Average, DpheAverage, Error, Participation, PlainAverage, Simulation, SimulationParams, Stopwatch,
     Weighting, propose,
 };
-use dphe_learn::update::{LocalTrainer, Message, Overflow};
+use dphe_learn::update::{LocalTrainer, Overflow, Payload};
 use dphe_learn::{Dataset, Features, Labels, Seed, Weights};
 
-const BLOCKS: Message = Message::LargestBlocks { width: toy::CLASSES, capacity: 4, feedback: 0.9 };
+const BLOCKS: Payload = Payload::LargestBlocks { width: toy::CLASSES, blocks: 4, feedback: 0.9 };
 
 fn with<A: Average>(
-    message: Message,
+    payload: Payload,
     average: A,
     users: Vec<Dataset<f64>>,
     params: SimulationParams,
     seed: u64,
 ) -> Result<Simulation<A, f64>, Error> {
-    Simulation::new(users, toy::initial(), toy::trainer(message), average, params, Seed::new(seed))
+    Simulation::new(users, toy::initial(), toy::trainer(payload), average, params, Seed::new(seed))
 }
 
 fn plain(
-    message: Message,
+    payload: Payload,
     users: usize,
     params: SimulationParams,
     seed: u64,
 ) -> Simulation<PlainAverage, f64> {
-    let profile = if message == Message::Rotating { Profile::Full } else { Profile::Sparse };
-    let task = toy::task(profile, message, Weighting::Equal, |_| {});
+    let profile = if payload == Payload::Rotating { Profile::Full } else { Profile::Sparse };
+    let task = toy::task(profile, payload, Weighting::Equal, |_| {});
     let average = toy::plain(&task, Weighting::Equal, users);
-    with(message, average, toy::users(users), params, seed).unwrap()
+    with(payload, average, toy::users(users), params, seed).unwrap()
 }
 
 #[test]
-fn a_seed_says_everything() {
+fn equal_seeds_give_equal_weights() {
     let run = |seed| {
         let params =
             SimulationParams { participation: Participation::Some(4), ..SimulationParams::default() };
@@ -54,7 +54,7 @@ fn a_seed_says_everything() {
 }
 
 #[test]
-fn users_may_be_missing_but_three_must_be_there() {
+fn users_may_be_missing_down_to_three() {
     let some =
         |count| SimulationParams { participation: Participation::Some(count), ..SimulationParams::default() };
     let mut simulation = plain(BLOCKS, 6, some(3), 1);
@@ -92,11 +92,11 @@ fn users_may_be_missing_but_three_must_be_there() {
 }
 
 #[test]
-fn a_class_that_no_user_has_is_named_and_does_no_harm() {
-    let task = toy::task(Profile::Full, Message::Rotating, Weighting::Equal, |_| {});
+fn missing_class_is_named_and_accuracy_of_the_others_holds() {
+    let task = toy::task(Profile::Full, Payload::Rotating, Weighting::Equal, |_| {});
     let users: Vec<_> = (0..3).map(|user| toy::data_of(user, 30, 3)).collect();
     let average = toy::encrypted(&task, Weighting::Equal, 3);
-    let mut simulation = with(Message::Rotating, average, users, SimulationParams::default(), 1)
+    let mut simulation = with(Payload::Rotating, average, users, SimulationParams::default(), 1)
         .unwrap()
         .with_held_out_data(toy::data_of(9, 60, 3))
         .unwrap();
@@ -107,20 +107,20 @@ fn a_class_that_no_user_has_is_named_and_does_no_harm() {
 
 #[test]
 fn users_with_one_class_or_one_sample_take_part() {
-    let task = toy::task(Profile::Full, Message::Rotating, Weighting::Samples { most: 64 }, |_| {});
+    let task = toy::task(Profile::Full, Payload::Rotating, Weighting::Samples { most: 64 }, |_| {});
     let users = vec![toy::data_of(1, 30, 1), toy::data(2, 1), toy::data(3, 60)];
     let average = toy::encrypted(&task, Weighting::Samples { most: 64 }, 3);
-    let mut simulation = with(Message::Rotating, average, users, SimulationParams::default(), 1).unwrap();
+    let mut simulation = with(Payload::Rotating, average, users, SimulationParams::default(), 1).unwrap();
     simulation.run(4, &mut Stopwatch::none()).unwrap();
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn mismatched_users_models_and_tasks_are_refused() {
     let params = SimulationParams::default();
     let task = toy::task(Profile::Sparse, BLOCKS, Weighting::Equal, |_| {});
     let average = || toy::plain(&task, Weighting::Equal, 3);
 
-    // a user with other features, or with other classes
+    // A user with other features, or with other classes.
     let narrow = Dataset::new(
         Features::new(2, vec![0.5; 6]).unwrap(),
         Labels::classes(toy::CLASSES, vec![0, 1, 2]).unwrap(),
@@ -132,7 +132,7 @@ fn what_does_not_fit_together_is_refused() {
     assert!(matches!(refused, Error::OfUser { user: 1, .. }), "{refused}");
     assert!(refused.to_string().starts_with("user 1: features: expected 20, found 2"), "{refused}");
 
-    // a task of another model
+    // A task for another model.
     let other = Weights::zeros(toy::WIDTH + 1, toy::CLASSES).unwrap();
     let refused =
         Simulation::new(toy::users(3), other, toy::trainer(BLOCKS), average(), params, Seed::new(1))
@@ -142,46 +142,49 @@ fn what_does_not_fit_together_is_refused() {
     let refused = with(BLOCKS, toy::plain(&weighted, Weighting::Equal, 3), toy::users(3), params, 1);
     assert!(matches!(refused, Err(Error::Shape { what: "dense values", task: 5, model: 4 })));
 
-    // a message of another profile
-    let refused = with(Message::Rotating, average(), toy::users(3), params, 1).unwrap_err();
-    assert!(matches!(refused, Error::Unsuited { message: "rotate", .. }), "{refused}");
-    let share = toy::task(Profile::Full, Message::Rotating, Weighting::Equal, |_| {});
+    // A payload of another profile.
+    let refused = with(Payload::Rotating, average(), toy::users(3), params, 1).unwrap_err();
+    assert!(
+        matches!(refused, Error::Unsuited { payload: dphe_federate::PayloadName::Rotate, .. }),
+        "{refused}"
+    );
+    let share = toy::task(Profile::Full, Payload::Rotating, Weighting::Equal, |_| {});
     let refused = with(BLOCKS, toy::plain(&share, Weighting::Equal, 3), toy::users(3), params, 1);
-    assert!(matches!(refused, Err(Error::Unsuited { message: "d-block", .. })));
+    assert!(matches!(refused, Err(Error::Unsuited { payload: dphe_federate::PayloadName::DBlock, .. })));
 
-    // a step back
+    // A negative server step.
     let back = SimulationParams { server_step: -1.0, ..params };
     let refused = with(BLOCKS, average(), toy::users(3), back, 1);
     assert!(matches!(refused, Err(Error::Parameter { name: "server step", .. })));
 
-    // counts that the fixed point cannot hold
-    let coarse = toy::task(Profile::Full, Message::Rotating, Weighting::Equal, |c| {
+    // Counts that the fixed point cannot represent.
+    let coarse = toy::task(Profile::Full, Payload::Rotating, Weighting::Equal, |c| {
         c.clip_exponent = -10;
     });
     assert!(PlainAverage::new(coarse, Weighting::Samples { most: 64 }, 3).is_err());
 }
 
 #[test]
-fn a_message_beyond_the_capacity_changes_nothing() {
+fn update_beyond_the_capacity_is_refused_and_changes_nothing() {
     let params = SimulationParams::default();
-    let message = Message::LargestDifferences { capacity: 12, feedback: 0.9 };
-    let task = toy::task(Profile::Sparse, message, Weighting::Equal, |config| config.capacity = 5);
+    let payload = Payload::LargestDifferences { weights: 12, feedback: 0.9 };
+    let task = toy::task(Profile::Sparse, payload, Weighting::Equal, |config| config.capacity = 5);
     let average = toy::encrypted(&task, Weighting::Equal, 3);
-    let mut simulation = with(message, average, toy::users(3), params, 1).unwrap();
+    let mut simulation = with(payload, average, toy::users(3), params, 1).unwrap();
     let refused = simulation.round(&mut Stopwatch::none()).unwrap_err();
     assert!(
         matches!(refused, Error::Protocol(dphe::Error::Capacity { occupied: 12, capacity: 5 })),
         "{refused}"
     );
-    assert!(refused.advice().unwrap().contains("capacity"));
-    assert_eq!((simulation.global(), simulation.next_round().get()), (&toy::initial(), 1));
-    // and the next try with a message that fits succeeds
-    let smaller = Message::LargestDifferences { capacity: 5, feedback: 0.9 };
+    assert!(refused.hint().unwrap().contains("capacity"));
+    assert_eq!((simulation.global().weights(), simulation.next_round().get()), (&toy::initial(), 1));
+    // The next attempt, with a payload that fits, succeeds.
+    let smaller = Payload::LargestDifferences { weights: 5, feedback: 0.9 };
     simulation.set_trainer(toy::trainer(smaller)).unwrap();
     simulation.round(&mut Stopwatch::none()).unwrap();
 
-    // the learner's own limit, with the user it concerns
-    let strict = Message::SparseWeights { capacity: 2, overflow: Overflow::Refuse };
+    // The limit of the payload itself, reported with the user.
+    let strict = Payload::SparseWeights { weights: 2, overflow: Overflow::Refuse };
     let refused = plain(strict, 3, params, 1).round(&mut Stopwatch::none()).unwrap_err();
     let capacity =
         matches!(refused, Error::OfUser { user: 0, source: dphe_learn::Error::Capacity { capacity: 2, .. } });
@@ -189,7 +192,7 @@ fn a_message_beyond_the_capacity_changes_nothing() {
 }
 
 #[test]
-fn reports_are_json_with_times_by_the_clock_that_was_given() {
+fn reports_are_json_with_times_of_the_given_clock() {
     let task = toy::task(Profile::Sparse, BLOCKS, Weighting::Equal, |_| {});
     let average = toy::encrypted(&task, Weighting::Equal, 3);
     let mut simulation = with(BLOCKS, average, toy::users(3), SimulationParams::default(), 1)
@@ -213,42 +216,42 @@ fn reports_are_json_with_times_by_the_clock_that_was_given() {
             "ciphertexts",
             "clipped",
             "initial_accuracy",
-            "message_sparsity",
             "relative_change",
             "round",
             "seconds",
             "shards",
             "singles",
             "strength",
+            "update_sparsity",
             "users",
             "verdict"
         ]
     );
-    // one tick for training, one a user for sealing, one a user and one to close, one to open
+    // One tick for training, one per user for sealing, one per user and one more for adding, one for opening.
     assert_eq!(json["seconds"]["seal"], 3.0);
     assert_eq!(json["seconds"]["aggregate"], 4.0);
     assert_eq!((&json["seconds"]["train"], &json["seconds"]["open"]), (&1.0.into(), &1.0.into()));
     assert_eq!((&json["accuracy"], &json["verdict"]), (&().into(), &"continue".into()));
-    // four blocks and the intercepts, 128 bytes each, four bytes an index
+    // Four blocks and the intercepts at 128 bytes each, and four bytes per index.
     assert_eq!((&json["ciphertexts"], &json["bytes"]), (&5.into(), &(5 * 128 + 4 * 4).into()));
-    assert_eq!(report.message_sparsity, 0.8);
+    assert_eq!(report.update_sparsity, 0.8);
 }
 
 #[test]
-fn a_run_that_goes_wrong_ends_with_the_best_weights() {
+fn diverging_run_ends_with_the_best_weights() {
     let params = SimulationParams { server_step: 50.0, ..SimulationParams::default() };
     let mut simulation = plain(BLOCKS, 4, params, 1).with_initial_data(toy::data(0, 24)).unwrap();
     let reports = simulation.run(10, &mut Stopwatch::none()).unwrap();
     assert!(reports.len() < 10, "{reports:?}");
-    assert_eq!(simulation.global(), &toy::initial());
+    assert_eq!(simulation.global().weights(), &toy::initial());
 }
 
 #[test]
-fn steps_shrink_pass_by_pass() {
-    // four shares of five features: the second pass begins with round 5
+fn steps_shrink_with_every_pass_over_the_features() {
+    // Four shares of five features, so the second pass starts with round 5.
     let change = |shrink_steps| {
         let params = SimulationParams { shrink_steps, ..SimulationParams::default() };
-        let mut simulation = plain(Message::Rotating, 3, params, 1);
+        let mut simulation = plain(Payload::Rotating, 3, params, 1);
         let reports = simulation.run(8, &mut Stopwatch::none()).unwrap();
         reports.iter().map(|report| report.relative_change).collect::<Vec<_>>()
     };
@@ -258,9 +261,9 @@ fn steps_shrink_pass_by_pass() {
 }
 
 #[test]
-fn proposals_are_refused_before_anything_is_learnt() {
-    let trainer = LocalTrainer::new(toy::learner(0.0, 1e-3), Message::Rotating).unwrap();
+fn unsuited_payloads_are_refused_by_proposals() {
+    let trainer = LocalTrainer::new(toy::learner(0.0, 1e-3), Payload::Rotating).unwrap();
     let refused =
-        propose(Profile::Paper, trainer.message(), &toy::initial(), 8, Weighting::Equal).unwrap_err();
+        propose(Profile::Paper, trainer.payload(), &toy::initial(), 8, Weighting::Equal).unwrap_err();
     assert!(refused.to_string().contains("`paper`"), "{refused}");
 }

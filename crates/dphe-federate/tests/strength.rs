@@ -1,4 +1,4 @@
-//! The strength of L1, steered by what the users' messages hold on average.
+//! The strength of L1, adjusted by the average density of users' weights.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/toy.rs"]
@@ -6,41 +6,41 @@ mod toy;
 
 use dphe::Profile;
 use dphe_federate::{Average, Error, Simulation, SimulationParams, Stopwatch, Weighting};
-use dphe_learn::update::{LocalTrainer, Message, Overflow};
+use dphe_learn::update::{LocalTrainer, Overflow, Payload};
 use dphe_learn::{Seed, Sparsity, StrengthController, Verdict};
 
-const PAPER: Message = Message::SparseWeights { capacity: 12, overflow: Overflow::Shard };
-const CUT: Message = Message::SparseDifferences { capacity: 8, overflow: Overflow::Truncate };
+const PAPER: Payload = Payload::SparseWeights { weights: 12, overflow: Overflow::Shard };
+const CUT: Payload = Payload::SparseDifferences { weights: 8, overflow: Overflow::Truncate };
 
 fn controller(strength: f64) -> StrengthController {
     StrengthController::new(strength, Sparsity::new(0.7).unwrap()).unwrap()
 }
 
-fn simulation<A: Average>(message: Message, average: A) -> Simulation<A, f64> {
-    let (trainer, params) = (toy::trainer(message), SimulationParams::default());
+fn simulation<A: Average>(payload: Payload, average: A) -> Simulation<A, f64> {
+    let (trainer, params) = (toy::trainer(payload), SimulationParams::default());
     Simulation::new(toy::users(4), toy::initial(), trainer, average, params, Seed::new(1)).unwrap()
 }
 
-fn profile(message: Message) -> Profile {
-    if message == PAPER { Profile::Paper } else { Profile::Sparse }
+fn profile(payload: Payload) -> Profile {
+    if payload == PAPER { Profile::Paper } else { Profile::Sparse }
 }
 
 #[test]
-fn the_controller_finds_the_sparsity_that_is_wanted() {
-    for (message, weighting) in
+fn controller_reaches_the_target_sparsity() {
+    for (payload, weighting) in
         [(PAPER, Weighting::Equal), (PAPER, Weighting::Samples { most: 64 }), (CUT, Weighting::Equal)]
     {
-        let task = toy::task(profile(message), message, weighting, |_| {});
+        let task = toy::task(profile(payload), payload, weighting, |_| {});
         let run = |encrypted: bool| {
             let stopwatch = &mut Stopwatch::none();
-            // far too weak
+            // Start far too weak.
             let start = controller(0.02);
             if encrypted {
                 let average = toy::encrypted(&task, weighting, 4);
-                simulation(message, average).with_controller(start).unwrap().run(12, stopwatch).unwrap()
+                simulation(payload, average).with_controller(start).unwrap().run(12, stopwatch).unwrap()
             } else {
                 let average = toy::plain(&task, weighting, 4).rounded();
-                simulation(message, average).with_controller(start).unwrap().run(12, stopwatch).unwrap()
+                simulation(payload, average).with_controller(start).unwrap().run(12, stopwatch).unwrap()
             }
         };
         let (encrypted, plain) = (run(true), run(false));
@@ -49,22 +49,22 @@ fn the_controller_finds_the_sparsity_that_is_wanted() {
         };
         assert_eq!(strengths(&encrypted), strengths(&plain));
         assert_eq!(encrypted[0].strength, Some(0.02));
-        let settled: f64 = encrypted[8..].iter().map(|report| report.message_sparsity).sum::<f64>() / 4.0;
-        println!("{message:?}: {:?}, sparsity {settled:.3}", strengths(&encrypted));
+        let settled: f64 = encrypted[8..].iter().map(|report| report.update_sparsity).sum::<f64>() / 4.0;
+        println!("{payload:?}: {:?}, sparsity {settled:.3}", strengths(&encrypted));
         assert!(strengths(&encrypted)[11] > 0.08);
-        if message == PAPER {
+        if payload == PAPER {
             assert!((0.65..0.8).contains(&settled), "{settled}");
-            assert!(encrypted[0].message_sparsity < 0.4);
+            assert!(encrypted[0].update_sparsity < 0.4);
         } else {
-            // what is cut off is counted, or the first rounds, all cut to a tenth, would look sparse enough
+            // Truncated weights count too. Otherwise the first rounds, all truncated to a tenth, would look sparse.
             assert!(strengths(&encrypted)[1] > 1.9 * 0.02, "{:?}", strengths(&encrypted));
         }
     }
 }
 
 #[test]
-fn after_an_alarm_the_strength_is_halved_once() {
-    // so strong that hardly a weight is left, and the controller is not asked for less
+fn strength_is_halved_once_after_an_alarm() {
+    // So strong that hardly a weight is left, with a controller that does not lower it.
     let target = Sparsity::new(0.98).unwrap();
     let strong = StrengthController::new(1.0, target).unwrap();
     let task = toy::task(Profile::Paper, PAPER, Weighting::Equal, |_| {});
@@ -80,12 +80,12 @@ fn after_an_alarm_the_strength_is_halved_once() {
     assert_eq!(alarms[1] + 1, reports.len(), "the second ends the run");
     let ceiling = reports[alarms[0]].strength.unwrap() / 2.0 + 1e-12;
     assert!(reports[alarms[0] + 1..].iter().all(|report| report.strength.unwrap() <= ceiling));
-    assert_eq!(simulation.global(), &toy::initial(), "the best weights are back");
+    assert_eq!(simulation.global().weights(), &toy::initial(), "the best weights are back");
 }
 
 #[test]
-fn a_controller_needs_l1_and_a_value_to_learn_the_density_from() {
-    let blocks = Message::LargestBlocks { width: toy::CLASSES, capacity: 4, feedback: 0.9 };
+fn controller_needs_l1_and_a_dense_value_for_the_density() {
+    let blocks = Payload::LargestBlocks { width: toy::CLASSES, blocks: 4, feedback: 0.9 };
     let task = toy::task(Profile::Sparse, blocks, Weighting::Equal, |_| {});
     let refused = simulation(blocks, toy::plain(&task, Weighting::Equal, 4)).with_controller(controller(0.1));
     assert!(refused.unwrap_err().to_string().contains("not d-block"));
@@ -95,7 +95,7 @@ fn a_controller_needs_l1_and_a_value_to_learn_the_density_from() {
     let mut l2 = simulation(PAPER, average.clone());
     l2.set_trainer(LocalTrainer::new(toy::learner(0.0, 0.1), PAPER).unwrap()).unwrap();
     assert!(l2.with_controller(controller(0.1)).unwrap_err().to_string().contains("not L2 alone"));
-    // nor may it lose its L1 later
+    // Later trainers need L1 too.
     let mut steered = simulation(PAPER, average).with_controller(controller(0.1)).unwrap();
     assert!(steered.set_trainer(LocalTrainer::new(toy::learner(0.0, 0.1), PAPER).unwrap()).is_err());
     steered.set_trainer(LocalTrainer::new(toy::learner(1.0, 0.1), PAPER).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Samples: a matrix of features and the labels that belong to it, checked once.
+//! Data sets: features and labels, checked once at construction.
 
 mod labels;
 mod split;
@@ -6,9 +6,9 @@ mod split;
 pub use labels::Labels;
 pub use split::{Dealing, PerClassSplit, deal, shares, split_per_class};
 
-use crate::{Error, Real};
+use crate::{Error, Real, Standardizer};
 
-/// Features of samples: one row a sample, row after row, all finite.
+/// A matrix of finite features with one row per sample.
 #[derive(Clone, PartialEq)]
 pub struct Features<T = f32> {
     // Invariant: values.len() == samples * width, samples > 0, width > 0, every value finite.
@@ -17,10 +17,10 @@ pub struct Features<T = f32> {
 }
 
 impl<T: Real> Features<T> {
-    /// Takes rows of `width` features each.
+    /// Creates features from rows of `width` values each. The values are moved, not copied.
     ///
     /// # Errors
-    /// No values, a last row that is not whole, or a value that is not finite.
+    /// If there are no values, the last row is incomplete, or a value is not finite.
     pub fn new(width: usize, values: Vec<T>) -> Result<Self, Error> {
         if width == 0 {
             return Err(Error::Empty { what: "features" });
@@ -41,55 +41,59 @@ impl<T: Real> Features<T> {
         Ok(Self { values, width })
     }
 
-    /// Rows that are known to be whole and finite.
-    pub(crate) fn trusted(width: usize, values: Vec<T>) -> Self {
-        debug_assert!(width > 0 && !values.is_empty() && values.len().is_multiple_of(width));
-        Self { values, width }
-    }
-
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// Never true: there is at least one sample.
+    /// Always returns false, because there is at least one sample.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// How many features a sample has.
+    /// Returns the number of features per sample.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The features of one sample.
+    /// Returns the features of one sample.
     ///
     /// # Panics
-    /// If there is no such sample.
+    /// If the sample does not exist.
     #[inline(always)]
     pub fn row(&self, sample: usize) -> &[T] {
         &self.values[sample * self.width..][..self.width]
     }
 
-    /// The samples, one after the other.
+    /// Iterates over the samples.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[T]> {
         self.values.chunks_exact(self.width)
     }
 
-    /// All values, row after row.
+    /// Iterates over the samples for a change that keeps every value finite.
+    pub(crate) fn rows_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [T]> {
+        self.values.chunks_exact_mut(self.width)
+    }
+
+    /// Returns all values, row after row.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// The same numbers in another precision.
+    /// Returns all values, row after row, without copying them.
+    pub fn into_values(self) -> Vec<T> {
+        self.values
+    }
+
+    /// Converts the features to another precision.
     pub fn convert<U: Real>(&self) -> Features<U> {
         Features { values: self.values.iter().map(|v| U::from_f64(v.to_f64())).collect(), width: self.width }
     }
 
-    /// The samples with these numbers, in this order.
+    /// Copies the samples with these numbers, in this order.
     ///
     /// # Errors
-    /// No sample, or one that does not exist.
+    /// If the list is empty or a sample does not exist.
     pub fn select(&self, samples: &[usize]) -> Result<Self, Error> {
         let mut values = Vec::with_capacity(samples.len() * self.width);
         for &sample in samples {
@@ -99,10 +103,10 @@ impl<T: Real> Features<T> {
         Self::new(self.width, values)
     }
 
-    /// All samples with only these features, in this order.
+    /// Copies all samples with only these features, in this order.
     ///
     /// # Errors
-    /// No feature, or one that does not exist.
+    /// If the list is empty or a feature does not exist.
     pub fn select_features(&self, features: &[usize]) -> Result<Self, Error> {
         for &feature in features {
             check_index("feature", feature, self.width)?;
@@ -111,7 +115,7 @@ impl<T: Real> Features<T> {
         Self::new(features.len(), values)
     }
 
-    /// `1 + mean |x|^2`, the squared radius that the stable schedule measures its steps by.
+    /// Returns `1 + mean |x|^2`, the squared radius that scales the steps of the stable schedule.
     pub fn squared_radius(&self) -> f64 {
         let sum: f64 = self.rows().map(|row| row.iter().map(|v| v.to_f64() * v.to_f64()).sum::<f64>()).sum();
         1.0 + sum / self.len() as f64
@@ -119,7 +123,7 @@ impl<T: Real> Features<T> {
 }
 
 impl<T> core::fmt::Debug for Features<T> {
-    /// The sizes only: the values are somebody's data.
+    /// Shows the sizes only, because the values are private data.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Features")
             .field("samples", &(self.values.len() / self.width))
@@ -128,7 +132,7 @@ impl<T> core::fmt::Debug for Features<T> {
     }
 }
 
-/// Features with labels.
+/// Features with their labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset<T = f32> {
     features: Features<T>,
@@ -136,10 +140,10 @@ pub struct Dataset<T = f32> {
 }
 
 impl<T: Real> Dataset<T> {
-    /// Puts features and labels together.
+    /// Combines features and labels without copying them.
     ///
     /// # Errors
-    /// If there are more of one than of the other.
+    /// If the number of samples differs.
     pub fn new(features: Features<T>, labels: Labels) -> Result<Self, Error> {
         if features.len() != labels.len() {
             return Err(Error::Shape { what: "labels", expected: features.len(), found: labels.len() });
@@ -147,44 +151,65 @@ impl<T: Real> Dataset<T> {
         Ok(Self { features, labels })
     }
 
-    /// The features.
+    /// Returns the features.
     pub fn features(&self) -> &Features<T> {
         &self.features
     }
 
-    /// The labels.
+    /// Returns the labels.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Never true: there is at least one sample.
+    /// Always returns false, because there is at least one sample.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// The samples with these numbers, in this order.
+    /// Copies the samples with these numbers, in this order.
     ///
     /// # Errors
-    /// No sample, or one that does not exist.
+    /// If the list is empty or a sample does not exist.
     pub fn select(&self, samples: &[usize]) -> Result<Self, Error> {
         Ok(Self { features: self.features.select(samples)?, labels: self.labels.select(samples)? })
     }
 
-    /// The same labels with other features, for example standardised ones.
+    /// Returns a data set with the same labels and other features.
     ///
     /// # Errors
-    /// If there are not as many samples.
+    /// If the number of samples differs.
     pub fn with_features<U: Real>(&self, features: Features<U>) -> Result<Dataset<U>, Error> {
         Dataset::new(features, self.labels.clone())
     }
+
+    /// Replaces the labels. The features are moved, not copied.
+    ///
+    /// # Errors
+    /// If the number of samples differs.
+    pub fn with_labels(self, labels: Labels) -> Result<Self, Error> {
+        Self::new(self.features, labels)
+    }
+
+    /// Standardises the features in place.
+    ///
+    /// # Errors
+    /// If the number of features per sample is not the standardizer's.
+    pub fn standardized(self, standardizer: &Standardizer) -> Result<Self, Error> {
+        Ok(Self { features: standardizer.apply(self.features)?, labels: self.labels })
+    }
+
+    /// Takes the data set apart without copying it.
+    pub fn into_parts(self) -> (Features<T>, Labels) {
+        (self.features, self.labels)
+    }
 }
 
-/// Fails unless `index` is below `count`.
+/// Checks that `index` is below `count`.
 pub(crate) fn check_index(what: &'static str, index: usize, count: usize) -> Result<(), Error> {
     if index < count { Ok(()) } else { Err(Error::Index { what, index, count }) }
 }

@@ -1,127 +1,142 @@
-//! What can go wrong: every error says what happened and what to try.
+//! The crate's error type. Every error says what happened and what to do about it.
 
 use thiserror::Error;
 
-/// An error of this crate.
+/// An error in data, parameters or training.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing where something is needed.
+    /// Something required is missing.
     #[error("there are no {what}; at least one is needed")]
     Empty {
-        /// What is missing.
+        /// The missing things, in the plural.
         what: &'static str,
     },
-    /// Two sizes that should be equal are not.
+    /// Two sizes differ that must be equal.
     #[error("{what}: expected {expected}, found {found}; check that both come from the same task")]
     Shape {
-        /// What was counted.
+        /// The things that were counted.
         what: &'static str,
-        /// How many there should be.
+        /// The expected number.
         expected: usize,
-        /// How many there are.
+        /// The actual number.
         found: usize,
     },
-    /// A feature that is NaN or infinite.
+    /// A feature is NaN or infinite.
     #[error("feature {feature} of sample {sample} is not a finite number; repair or drop the sample")]
     FeatureNotFinite {
-        /// The sample, counted from 0.
+        /// The sample's number, from 0.
         sample: usize,
-        /// The feature, counted from 0.
+        /// The feature's number, from 0.
         feature: usize,
     },
-    /// A weight, score or sum that is NaN or infinite.
-    #[error("{what} {index} is not a finite number; the model it comes from is damaged, start from another")]
+    /// A weight, score or sum is NaN or infinite.
+    #[error("{what} {index} is not a finite number; the model is damaged, so start from another model")]
     NotFinite {
-        /// What it is.
+        /// The kind of number.
         what: &'static str,
-        /// Which one, counted from 0.
+        /// Its index, from 0.
         index: usize,
     },
-    /// A label that names no class.
-    #[error("label {label} of sample {sample} is out of range; there are {classes} classes, counted from 0")]
+    /// A label does not name a class.
+    #[error("label {label} of sample {sample} is out of range; there are {classes} classes, numbered from 0")]
     LabelRange {
-        /// The sample, counted from 0.
+        /// The sample's number, from 0.
         sample: usize,
-        /// Its label.
+        /// The label.
         label: usize,
-        /// How many classes there are.
+        /// The number of classes.
         classes: usize,
     },
-    /// Two things that do not go together.
+    /// An operation does not support its input.
     #[error("{what} needs {needed}, not {found}")]
     Unsuited {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
-        /// What it works with.
+        /// The input it supports.
         needed: &'static str,
-        /// What it was given.
+        /// The input it was given.
         found: &'static str,
     },
-    /// A parameter outside its range.
-    #[error("{name} = {value} is not possible; {remedy}")]
+    /// A parameter is outside its range.
+    #[error("{name} = {value} is out of range; {remedy}")]
     Parameter {
-        /// The parameter.
+        /// The parameter's name.
         name: &'static str,
-        /// What it was set to.
+        /// The given value.
         value: f64,
-        /// What it may be.
+        /// The allowed values, as an instruction.
         remedy: &'static str,
     },
-    /// An index beyond the end.
-    #[error("{what} {index} does not exist; there are {count}, counted from 0")]
+    /// An index is out of range.
+    #[error("{what} {index} does not exist; there are {count}, numbered from 0")]
     Index {
-        /// What was looked up.
+        /// The kind of thing that was looked up.
         what: &'static str,
-        /// The index that was given.
+        /// The given index.
         index: usize,
-        /// How many there are.
+        /// The number of things.
         count: usize,
     },
-    /// Too few samples to do what was asked.
-    #[error("{what} needs at least {needed} samples and there are {found}; give more or ask for less")]
+    /// There are too few samples for an operation.
+    #[error(
+        "{what} needs at least {needed} samples, but there are {found}; provide more samples or request fewer"
+    )]
     TooFewSamples {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
-        /// How many it needs.
+        /// The number of samples it needs.
         needed: usize,
-        /// How many there are.
+        /// The actual number.
         found: usize,
     },
-    /// A message with more non-zeros than it may carry.
+    /// An update has more non-zeros than its payload may carry.
     #[error(
-        "the classifier has {nonzeros} non-zero weights and the message holds {capacity}; \
-         raise the strength, raise the capacity, or let it be truncated"
+        "the classifier has {nonzeros} non-zero weights, but the payload carries at most {capacity}; \
+         raise the strength or the capacity, or allow truncation"
     )]
     Capacity {
-        /// Non-zero weights after training.
+        /// The number of non-zero weights after training.
         nonzeros: usize,
-        /// How many one message holds.
+        /// The number of weights that the payload carries.
         capacity: usize,
     },
-    /// Weights that stopped being finite while training.
+    /// A learner from outside this crate failed.
+    #[error("the learner failed: {reason}")]
+    Custom {
+        /// The reason, as the learner gives it.
+        reason: String,
+    },
+    /// Weights became NaN or infinite during training.
     #[error("the weights of class {class} diverged in epoch {epoch}; {remedy}")]
     Diverged {
-        /// The epoch, counted from 1.
+        /// The epoch, from 1.
         epoch: usize,
-        /// The class, counted from 0.
+        /// The class, from 0.
         class: usize,
-        /// What to try.
+        /// What to do about it.
         remedy: &'static str,
     },
-    /// No strength in the search range reaches the wanted sparsity.
+    /// No strength in the search range reaches the requested sparsity.
     #[error(
-        "no strength between {low} and {high} reaches a sparsity of {target}, the best was {reached}; \
-         ask for less, or raise the share of L1"
+        "no strength between {low} and {high} reaches a sparsity of {target} (the best was {reached}); \
+         request less sparsity or raise the L1 ratio"
     )]
     SparsityOutOfReach {
-        /// The sparsity that was asked for.
+        /// The requested sparsity.
         target: f64,
-        /// The largest found.
+        /// The highest sparsity found.
         reached: f64,
-        /// The weakest strength tried.
+        /// The lowest strength tried.
         low: f64,
-        /// The strongest strength tried.
+        /// The highest strength tried.
         high: f64,
     },
+}
+
+impl Error {
+    /// Creates the error of a learner from outside this crate, usually from the learner's own error.
+    pub fn custom(reason: impl core::fmt::Display) -> Self {
+        Self::Custom { reason: reason.to_string() }
+    }
 }

@@ -1,37 +1,37 @@
-//! When to stop: rounds that settle, and rounds that go wrong. Both seen by public signals alone.
+//! Decides when to stop: after convergence, or when rounds make the model worse. Uses public values only.
 
-/// Watches the public weights and their accuracy on the initial data.
+/// A monitor of the global weights and their accuracy on the initial data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guard {
     best: f64,
     calm: u32,
 }
 
-/// What the guard thinks of a round.
+/// The guard's verdict on a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// Continue with the next round.
     Continue,
-    /// The weights hardly changed, twice in a row.
+    /// The weights hardly changed in two consecutive rounds.
     Settled,
-    /// The accuracy on the initial data fell well below its best: go back to the best weights and lower the strength
-    /// or the step.
+    /// The accuracy on the initial data fell well below its best. Return to the best weights and lower the strength
+    /// or the server step.
     Diverging,
 }
 
 impl Guard {
-    /// A relative change below this is none.
+    /// The relative change below which weights count as unchanged.
     pub const CALM: f64 = 0.01;
-    /// A fall of accuracy beyond this is an alarm.
+    /// The drop in accuracy that counts as worse.
     pub const FALL: f64 = 0.02;
 
-    /// Starts with the accuracy of the initial weights on the initial data.
+    /// Creates a guard from the accuracy of the initial weights on the initial data.
     pub fn new(accuracy: f64) -> Self {
         Self { best: accuracy, calm: 0 }
     }
 
-    /// Takes in a round: how much the public weights changed, relative to their length, and their accuracy on the
-    /// initial data.
+    /// Records a round: the change of the global weights relative to their norm, and their accuracy on the initial
+    /// data.
     pub fn observe(&mut self, relative_change: f64, accuracy: f64) -> Verdict {
         let fallen = accuracy.is_nan() || accuracy < self.best - Self::FALL;
         if fallen || relative_change.is_nan() {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settles_after_two_calm_rounds_and_notices_a_fall() {
+    fn converges_after_two_small_changes_and_detects_an_accuracy_drop() {
         let mut guard = Guard::new(0.8);
         assert_eq!(guard.observe(0.5, 0.85), Verdict::Continue);
         assert_eq!(guard.observe(0.005, 0.84), Verdict::Continue);

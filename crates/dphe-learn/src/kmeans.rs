@@ -1,7 +1,7 @@
-//! Clustering: k-means++ to start, mini-batches as the plain baseline, sparse centroids for private rounds.
+//! Clustering: k-means++ initialisation, plain baselines, and rounds of sparse centroids.
 //!
-//! Features must be standardised: zero is then the mean of everything, and a sparse centroid is one that differs
-//! from it in few features.
+//! Features must be standardised. Zero is then the mean of all samples, and a sparse centroid differs from the mean
+//! in few features.
 
 mod init;
 mod minibatch;
@@ -10,12 +10,14 @@ mod sparse;
 
 pub use init::plus_plus;
 pub use minibatch::{MiniBatch, lloyd};
-pub use rounds::{CentroidSum, CentroidUpdate, Weighting, update};
+pub use rounds::{CentroidSum, CentroidUpdate, CentroidWeighting, update};
 pub use sparse::{DualAveraging, Sparsifier};
 
-use crate::{Error, Features, Real, Threads, Weights};
+use std::num::NonZeroUsize;
 
-/// Centres of clusters.
+use crate::{Error, Features, Real, Weights};
+
+/// The centres of clusters.
 #[derive(Clone, PartialEq)]
 pub struct Centroids {
     // Invariant: clusters * width numbers, both > 0, all finite; `cluster * width + feature`.
@@ -24,10 +26,10 @@ pub struct Centroids {
 }
 
 impl Centroids {
-    /// Takes centres of `width` features each, one after the other.
+    /// Creates centroids from their values, `width` features each, one after the other.
     ///
     /// # Errors
-    /// No centres, a last one that is not whole, or a number that is not finite.
+    /// If there are no values, the last centroid is incomplete, or a value is not finite.
     pub fn new(width: usize, flat: Vec<f64>) -> Result<Self, Error> {
         if width == 0 {
             return Err(Error::Empty { what: "features" });
@@ -45,40 +47,40 @@ impl Centroids {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of clusters.
     pub fn clusters(&self) -> usize {
         self.flat.len() / self.width
     }
 
-    /// How many features a centre has.
+    /// Returns the number of features per centroid.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// All numbers, `cluster * width + feature`.
+    /// Returns all values, indexed by `cluster * width + feature`.
     pub fn flat(&self) -> &[f64] {
         &self.flat
     }
 
-    /// One centre.
+    /// Returns one centroid.
     ///
     /// # Panics
-    /// If there is no such cluster.
+    /// If the cluster does not exist.
     pub fn centre(&self, cluster: usize) -> &[f64] {
         &self.flat[cluster * self.width..][..self.width]
     }
 
-    /// The fraction of numbers that are exactly zero.
+    /// Returns the fraction of values that are exactly zero.
     pub fn sparsity(&self) -> f64 {
         self.flat.iter().filter(|&&v| v == 0.0).count() as f64 / self.flat.len() as f64
     }
 
-    /// The nearest centre of every sample; of equals, the first.
+    /// Returns the nearest centroid of every sample, or the first of several equally near ones.
     ///
     /// # Errors
-    /// If the samples have another width.
-    pub fn assign<T: Real>(&self, features: &Features<T>, threads: Threads) -> Result<Vec<u32>, Error> {
-        // |x - c|^2 is least where x.c - |c|^2/2 is most: a linear classifier
+    /// If the number of features per sample differs.
+    pub fn assign<T: Real>(&self, features: &Features<T>, threads: NonZeroUsize) -> Result<Vec<u32>, Error> {
+        // |x - c|^2 is minimal where x.c - |c|^2/2 is maximal, which is a linear classifier
         let clusters = self.clusters();
         let mut flat = vec![0.0; self.flat.len()];
         for (cluster, centre) in self.flat.chunks_exact(self.width).enumerate() {
@@ -106,7 +108,7 @@ impl core::fmt::Debug for Centroids {
     }
 }
 
-/// How many samples each cluster has, and their means; zeros for an empty one.
+/// Returns the number of samples per cluster and their means. The mean of an empty cluster is zero.
 fn means<T: Real>(features: &Features<T>, assigned: &[u32], clusters: usize) -> (Vec<usize>, Vec<f64>) {
     let width = features.width();
     let (mut counts, mut sums) = (vec![0usize; clusters], vec![0.0; clusters * width]);
@@ -126,7 +128,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Seed;
 
-    /// `clusters` clouds around random corners, and which cloud each sample is from.
+    /// Returns samples around `clusters` random corners, with the corner of each sample.
     pub(crate) fn clouds(clusters: usize, each: usize, width: usize) -> (Features<f64>, Vec<u32>) {
         let mut stream = Seed::new(8).stream();
         let corners: Vec<f64> = (0..clusters * width).map(|_| 8.0 * (stream.unit() - 0.5)).collect();
@@ -140,23 +142,26 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn assignment_is_to_the_nearest() {
+    fn samples_are_assigned_to_the_nearest_centroid() {
         let centroids = Centroids::new(2, vec![0.0, 0.0, 10.0, 0.0, 0.0, 10.0]).unwrap();
         let features = Features::new(2, vec![1.0, 1.0, 9.0, 1.0, 2.0, 8.5, 5.0, 0.0]).unwrap();
-        assert_eq!(centroids.assign(&features, Threads::ONE).unwrap(), [0, 1, 2, 0]);
-        assert_eq!(centroids.assign(&features.convert::<f32>(), Threads::new(2)).unwrap(), [0, 1, 2, 0]);
+        assert_eq!(centroids.assign(&features, NonZeroUsize::MIN).unwrap(), [0, 1, 2, 0]);
+        assert_eq!(
+            centroids.assign(&features.convert::<f32>(), NonZeroUsize::new(2).unwrap()).unwrap(),
+            [0, 1, 2, 0]
+        );
         let (counts, means) = means(&features, &[0, 1, 2, 0], 4);
         assert_eq!(counts, [2, 1, 1, 0]);
         assert_eq!(means, [3.0, 0.5, 9.0, 1.0, 2.0, 8.5, 0.0, 0.0]);
     }
 
     #[test]
-    fn bad_centroids_are_refused() {
+    fn invalid_centroids_are_refused() {
         assert!(Centroids::new(0, vec![]).is_err());
         assert!(Centroids::new(2, vec![]).is_err());
         assert!(Centroids::new(2, vec![0.0; 3]).is_err());
         assert!(matches!(Centroids::new(1, vec![f64::NAN]), Err(Error::NotFinite { .. })));
         let narrow = Features::new(1, vec![0.0f32]).unwrap();
-        assert!(Centroids::new(2, vec![0.0; 2]).unwrap().assign(&narrow, Threads::ONE).is_err());
+        assert!(Centroids::new(2, vec![0.0; 2]).unwrap().assign(&narrow, NonZeroUsize::MIN).is_err());
     }
 }

@@ -1,4 +1,22 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`dataset`] | [`Features`], [`Labels`], [`Dataset`], and splits of samples |
+//! | `standardize` | [`Standardizer`]: features with mean 0 and deviation 1 |
+//! | `weights` | [`Weights`] of a linear classifier, and [`Scores`] |
+//! | [`linear`] | the learners: losses, penalties, schedules, SGD and FISTA |
+//! | [`update`] | from local training to an update, and from a sum to new weights |
+//! | `sparsity` | [`Sparsity`], and the L1 strength that reaches it |
+//! | `guard` | [`Guard`]: when to stop |
+//! | [`kmeans`] | clustering, plain and in rounds |
+//! | [`metrics`] | accuracy, average precision, adjusted mutual information |
+//! | `seed` | [`Seed`]: reproducible randomness |
+//! | `real` | [`Real`]: `f32` or `f64` |
+//! | `threads` | [`all_cores`], and the parallel map |
+//! | `error` | [`Error`] |
 
 pub mod dataset;
 mod error;
@@ -21,5 +39,5 @@ pub use real::Real;
 pub use seed::Seed;
 pub use sparsity::{Sparsity, StrengthController, find_strength};
 pub use standardize::{Moments, Standardizer};
-pub use threads::Threads;
+pub use threads::all_cores;
 pub use weights::{Scores, Weights};

@@ -1,13 +1,13 @@
-//! Linear classifiers: one linear function a class, learnt from labelled samples.
+//! Linear classifiers with one linear function per class.
 //!
-//! For class `c` with targets `y = +1` (has it) or `-1`, the learners make
+//! For class `c` with targets `y = +1` (the sample has the class) or `-1`, the learners minimise
 //!
 //! ```text
 //! J_c(w, b) = mean_i loss(y_i (w.x_i + b)) + strength (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|_2^2)
 //! ```
 //!
-//! small; intercepts are not penalised. [`Sgd`] goes sample by sample, [`Fista`] solves the squared hinge with
-//! all samples at once.
+//! Intercepts are not penalised. [`Sgd`] is stochastic, one sample at a time. [`Fista`] minimises the squared hinge
+//! loss with full gradients.
 
 mod compatible;
 mod fista;
@@ -28,13 +28,14 @@ pub use sgd::{Sgd, SgdParams};
 
 use crate::{Error, Features, Labels, Real, Weights};
 
-/// What a learner learns from: samples, and what is added to their scores or weights from outside.
+/// The input of a learner: samples, and optional offsets of scores or weights.
 pub(crate) struct Problem<'a, T> {
     pub(crate) features: &'a Features<T>,
     pub(crate) labels: &'a Labels,
-    /// A fixed part of every score, one row of classes a sample: what the features that are not trained contribute.
+    /// A constant added to every score, with one row of classes per sample. It holds the contribution of features
+    /// that are not trained.
     pub(crate) offsets: Option<&'a [T]>,
-    /// L1 pulls the weights towards the start instead of towards zero, so the *difference* becomes sparse.
+    /// Whether L1 pulls the weights towards the start instead of zero, so that the *difference* becomes sparse.
     pub(crate) anchored: bool,
 }
 

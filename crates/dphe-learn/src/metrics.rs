@@ -1,4 +1,4 @@
-//! How good a result is. Everything in `f64`, deterministic, equal to scikit-learn's functions of these names.
+//! Deterministic quality metrics in `f64`, equal to scikit-learn's functions of these names.
 
 mod classification;
 mod clustering;
@@ -10,7 +10,7 @@ pub use ranking::{MeanAveragePrecision, average_precision, mean_average_precisio
 
 use crate::Error;
 
-/// Fails unless both are equally many and not none.
+/// Checks that the two lengths are equal and not zero.
 fn check_pairs(what: &'static str, expected: usize, found: usize) -> Result<(), Error> {
     if expected != found {
         return Err(Error::Shape { what, expected, found });

@@ -1,12 +1,12 @@
-//! The two floating-point types that features may have, and that training then computes in.
+//! The floating-point types of features, in which training also computes.
 
 use core::fmt::Debug;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// `f32` (half the memory, twice the speed, enough for learning) or `f64` (to compare with other libraries).
+/// A floating-point type: `f32` for training, or `f64` to compare with other libraries.
 pub trait Real:
-    sealed::Sealed
+    private::Private
     + Copy
     + Debug
     + Default
@@ -25,32 +25,63 @@ pub trait Real:
     + Neg<Output = Self>
     + 'static
 {
-    /// 0
+    /// The number 0.
     const ZERO: Self;
-    /// 1
+    /// The number 1.
     const ONE: Self;
-    /// The nearest number to `value`.
+    /// Returns the number nearest to `value`.
     fn from_f64(value: f64) -> Self;
-    /// The same number with more digits.
+    /// Converts to double precision without rounding.
     fn to_f64(self) -> f64;
-    /// Neither NaN nor infinite.
+    /// Returns whether the number is neither NaN nor infinite.
     fn is_finite(self) -> bool;
-    /// The larger of two numbers, in the form that becomes one vector instruction.
+    /// Returns the larger of two numbers, in a form that compiles to one vector instruction.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
     }
-    /// The smaller of two numbers, in the form that becomes one vector instruction.
+    /// Returns the smaller of two numbers, in a form that compiles to one vector instruction.
     #[inline(always)]
     fn smaller(self, other: Self) -> Self {
         if self < other { self } else { other }
     }
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
+mod private {
+    use crate::update::{AnyLearner, RoundInput};
+    use crate::{Dataset, Error, Seed, Weights};
+
+    pub trait Private: Sized {
+        /// Calls the method of a learner that takes features of this type.
+        fn fit_any(
+            learner: &dyn AnyLearner,
+            round: RoundInput<'_>,
+            data: &Dataset<Self>,
+            seed: &Seed,
+        ) -> Result<Weights, Error>;
+    }
+
+    impl Private for f32 {
+        fn fit_any(
+            learner: &dyn AnyLearner,
+            round: RoundInput<'_>,
+            data: &Dataset<Self>,
+            seed: &Seed,
+        ) -> Result<Weights, Error> {
+            learner.fit_f32(round, data, seed)
+        }
+    }
+
+    impl Private for f64 {
+        fn fit_any(
+            learner: &dyn AnyLearner,
+            round: RoundInput<'_>,
+            data: &Dataset<Self>,
+            seed: &Seed,
+        ) -> Result<Weights, Error> {
+            learner.fit_f64(round, data, seed)
+        }
+    }
 }
 
 macro_rules! real {

@@ -1,63 +1,63 @@
-//! Randomness: everything random is a function of a seed, and different uses never share a stream.
+//! Reproducible randomness. Everything random is a function of a seed, and different uses never share a stream.
 
 use chacha20::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
-/// Where a stream of random numbers starts. Derive one for every use, user and round.
+/// The start of a random stream. Derive a new seed for every use, user and round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// The seed with this number.
+    /// Creates the seed with this number.
     pub fn new(number: u64) -> Self {
         Self([0; 32]).derive("dphe-learn", number)
     }
 
-    /// A seed from bytes that came out of a key or another generator.
+    /// Creates a seed from random bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The seed for one use of this one: `SHA-256(seed || length of tag || tag || number)`.
+    /// Derives the seed for one use: `SHA-256(seed || length of tag || tag || number)`.
     #[must_use]
     pub fn derive(&self, tag: &str, number: u64) -> Self {
         let mut hash = Sha256::new();
         hash.update(self.0);
-        // the length keeps ("ab", ..) and ("a", "b..") apart
+        // the length separates ("ab", ..) from ("a", "b..")
         hash.update((tag.len() as u64).to_le_bytes());
         hash.update(tag.as_bytes());
         hash.update(number.to_le_bytes());
         Self(hash.finalize().into())
     }
 
-    /// The bytes, to start another generator from: everything random in an experiment follows from one seed.
+    /// Returns the bytes, for example to seed another random generator.
     pub fn to_bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// The stream that starts here.
+    /// Returns the random stream of this seed.
     pub(crate) fn stream(&self) -> Stream {
         Stream(ChaCha20Rng::from_seed(self.0))
     }
 }
 
 impl core::fmt::Debug for Seed {
-    /// A seed may be a secret of its user: it is not shown.
+    /// Hides the seed, because it may be a user's secret.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Seed(..)")
     }
 }
 
-/// A stream of random numbers.
+/// A reproducible stream of random numbers.
 pub(crate) struct Stream(ChaCha20Rng);
 
 impl Stream {
-    /// A number below `bound`, every one equally likely.
+    /// Returns a uniformly distributed number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = bound as u64;
         debug_assert!(bound > 0);
-        // Lemire's method: the high half of a product, rejecting the few that would favour some results
+        // Lemire's method: take the high half of a product, and reject the few values that would cause bias
         let threshold = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.0.next_u64()) * u128::from(bound);
@@ -67,12 +67,12 @@ impl Stream {
         }
     }
 
-    /// A number in `[0, 1)` with 53 random bits.
+    /// Returns a number in `[0, 1)` with 53 random bits.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Puts `items` into random order (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn units_lie_in_their_interval() {
+    fn unit_numbers_lie_in_zero_to_one() {
         let mut stream = Seed::new(2).stream();
         let mean =
             (0..10_000).map(|_| stream.unit()).inspect(|u| assert!((0.0..1.0).contains(u))).sum::<f64>()

@@ -1,13 +1,13 @@
-//! How sparse messages are, and the strength that makes them so. Only public signals steer it.
+//! The sparsity of updates, and a controller for the L1 strength that reaches it. Uses public values only.
 
 use crate::Error;
 
-/// The fraction of zeros, from 0 to below 1.
+/// A fraction of zeros, at least 0 and below 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Sparsity(f64);
 
 impl Sparsity {
-    /// Takes a fraction.
+    /// Creates a sparsity from a fraction of zeros.
     ///
     /// # Errors
     /// If it is not at least 0 and below 1.
@@ -22,16 +22,17 @@ impl Sparsity {
         }
     }
 
-    /// The fraction.
+    /// Returns the fraction of zeros.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-/// Steers the L1 strength from round to round, by the mean density of all users' messages (one summed number).
+/// A controller that adapts the L1 strength in every round to the mean density of all users' updates, which is one
+/// summed number.
 ///
-/// `ln strength += clip(0.7 ln(density / wanted), ln 2)`. A single strength for everybody: users with one of their
-/// own would pull the mean towards whoever is penalised least.
+/// `ln strength += clip(0.7 ln(density / wanted), ln 2)`. All users have the same strength. With individual
+/// strengths, the users with the weakest penalty would dominate the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StrengthController {
     strength: f64,
@@ -39,17 +40,17 @@ pub struct StrengthController {
 }
 
 impl StrengthController {
-    /// Density falls about as strength^-1.5, so this gain corrects most of an error at once and none twice.
+    /// Density is roughly proportional to strength^-1.5, so this gain corrects most of an error without overshooting.
     const GAIN: f64 = 0.7;
-    /// Aimed at this much more than the target, so that single users rarely miss it.
+    /// The controller aims for this much more sparsity than the target, so that single users rarely miss it.
     const MARGIN: f64 = 0.01;
-    /// Never below: at a target near 1 the margin would leave nothing.
+    /// The lowest density to aim for. With a target near 1, the margin would leave no weights.
     const LEAST_DENSITY: f64 = 1e-4;
 
-    /// The strengths that make sense with standardised features.
+    /// The useful range of strengths for standardised features.
     pub const RANGE: (f64, f64) = (1e-5, 1.0);
 
-    /// Starts at a strength, normally one that [`find_strength`] found on the initial data.
+    /// Creates a controller that starts at a strength, normally the result of [`find_strength`] on the initial data.
     ///
     /// # Errors
     /// If the strength is not positive.
@@ -65,21 +66,21 @@ impl StrengthController {
         Ok(Self { strength, wanted_density })
     }
 
-    /// The strength of the next round.
+    /// Returns the strength of the next round.
     pub fn strength(&self) -> f64 {
         self.strength
     }
 
-    /// Takes in the mean fraction of non-zeros in a round's messages.
+    /// Records the mean fraction of non-zeros in a round's updates.
     ///
     /// # Errors
-    /// If it is not a fraction.
+    /// If it is not between 0 and 1.
     pub fn observe(&mut self, mean_density: f64) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&mean_density) {
             return Err(Error::Parameter {
                 name: "mean density",
                 value: mean_density,
-                remedy: "it is the mean fraction of non-zeros, from 0 to 1",
+                remedy: "use the mean fraction of non-zeros, from 0 to 1",
             });
         }
         let most = core::f64::consts::LN_2;
@@ -89,11 +90,11 @@ impl StrengthController {
     }
 }
 
-/// The weakest strength that reaches a sparsity, by nine halvings on a logarithmic scale. `sparsity_at` trains on
-/// initial data, which is public.
+/// Finds the lowest strength that reaches a sparsity, with nine bisection steps on a logarithmic scale. `sparsity_at`
+/// trains on the initial data, which is public.
 ///
 /// # Errors
-/// Those of `sparsity_at`, or if even the strongest does not reach the target.
+/// If `sparsity_at` fails, or if the highest strength does not reach the target.
 pub fn find_strength(
     target: Sparsity,
     mut sparsity_at: impl FnMut(f64) -> Result<f64, Error>,
@@ -120,7 +121,7 @@ pub fn find_strength(
 mod tests {
     use super::*;
 
-    /// Density as learning on real features showed it.
+    /// The density as measured on real features.
     fn density(strength: f64) -> f64 {
         (0.1 * (strength / 0.0145).powf(-1.5)).min(1.0)
     }
@@ -135,14 +136,14 @@ mod tests {
             controller.observe(density(controller.strength())).unwrap();
         }
         assert!((density(controller.strength()) - 0.09).abs() < 0.002);
-        // nothing sent at all: weaker, but by a bounded step
+        // an empty update lowers the strength, but by a bounded step
         let before = controller.strength();
         controller.observe(0.0).unwrap();
         assert!((controller.strength() * 2.0 - before).abs() < 1e-12);
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_fractions_and_unreachable_targets_are_refused() {
         assert!(
             Sparsity::new(1.0).is_err() && Sparsity::new(-0.1).is_err() && Sparsity::new(f64::NAN).is_err()
         );

@@ -1,12 +1,12 @@
-//! Features with mean 0 and deviation 1, by statistics that everybody shares.
+//! Standardisation of features to mean 0 and deviation 1, with statistics that all users share.
 
 use crate::dataset::check_index;
 use crate::{Error, Features, Real};
 
-/// Subtracts a mean, divides by a deviation, and clips.
+/// A transform that subtracts a mean, divides by a deviation, and clips.
 ///
-/// Fitted on initial data and published with the initial weights, or on moments summed over users. Never
-/// let every user fit their own: the weights would live in different coordinates and their mean in none.
+/// It is fitted on the initial data and published with the initial weights, or fitted on moments summed over users.
+/// All users must apply the same one, because weights for differently scaled features cannot be averaged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standardizer {
     mean: Vec<f64>,
@@ -15,11 +15,11 @@ pub struct Standardizer {
 }
 
 impl Standardizer {
-    /// Deviations beyond which a value is clipped. Initial data are few, so a feature that hardly varies there
-    /// may explode elsewhere; six bounds it without touching more than a thousandth of the values.
+    /// The default bound, in deviations. There is little initial data, so a feature that hardly varies there may
+    /// become huge elsewhere. Six deviations bound it and change less than a thousandth of the values.
     pub const CLIP: f64 = 6.0;
 
-    /// Means and population deviations of initial data. A constant feature gets deviation 1, so it becomes 0.
+    /// Fits means and population deviations. A constant feature gets deviation 1, so it becomes 0.
     pub fn fit<T: Real>(features: &Features<T>) -> Self {
         let (count, width) = (features.len() as f64, features.width());
         let mut mean = vec![0.0; width];
@@ -27,7 +27,7 @@ impl Standardizer {
             mean.iter_mut().zip(row).for_each(|(m, v)| *m += v.to_f64());
         }
         mean.iter_mut().for_each(|m| *m /= count);
-        // two passes, and the first-order correction for the rounding of the mean
+        // two passes, with a first-order correction for the rounding of the mean
         let (mut squares, mut drift) = (vec![0.0; width], vec![0.0; width]);
         for row in features.rows() {
             for (((s, d), m), v) in squares.iter_mut().zip(&mut drift).zip(&mean).zip(row) {
@@ -40,10 +40,10 @@ impl Standardizer {
         Self { deviation: deviations(&mean, variance), mean, clip: Self::CLIP }
     }
 
-    /// Means and deviations of all users from the sum of their [`Moments`], which were taken around `self`.
+    /// Fits means and deviations of all users to the sum of their [`moments`](Self::moments) around `self`.
     ///
     /// # Errors
-    /// If the moments are of another width, not finite, or of no samples.
+    /// If the number of features differs, a moment is not finite, or there are no samples.
     pub fn refit(&self, sum: &Moments) -> Result<Self, Error> {
         self.check_width(sum.sums.len())?;
         let all = core::iter::once(&sum.count).chain(&sum.sums).chain(&sum.squares);
@@ -54,17 +54,17 @@ impl Standardizer {
             return Err(Error::Empty { what: "samples" });
         }
         let shift: Vec<f64> = sum.sums.iter().map(|s| s / sum.count).collect();
-        // sums that travelled as rounded numbers can leave a variance below zero
+        // fixed-point rounding of the sums can make a variance negative
         let variance =
             sum.squares.iter().zip(&shift).map(|(s, m)| (s / sum.count - m * m).max(0.0)).collect::<Vec<_>>();
         let mean: Vec<f64> = self.mean.iter().zip(&shift).map(|(m, s)| m + s).collect();
         Ok(Self { deviation: deviations(&mean, variance.into_iter()), mean, clip: self.clip })
     }
 
-    /// The standardizer with another bound.
+    /// Changes the bound. Infinity disables clipping.
     ///
     /// # Errors
-    /// If the bound is not positive. Infinity clips nothing.
+    /// If the bound is not positive.
     pub fn with_clip(self, clip: f64) -> Result<Self, Error> {
         if clip > 0.0 {
             Ok(Self { clip, ..self })
@@ -73,10 +73,10 @@ impl Standardizer {
         }
     }
 
-    /// A published standardizer.
+    /// Creates a standardizer from published values.
     ///
     /// # Errors
-    /// If the lengths differ, a number is not finite, or a deviation is not positive.
+    /// If the lengths differ, a value is not finite, or a deviation is not positive.
     pub fn from_parts(mean: Vec<f64>, deviation: Vec<f64>, clip: f64) -> Result<Self, Error> {
         if mean.is_empty() {
             return Err(Error::Empty { what: "features" });
@@ -91,51 +91,47 @@ impl Standardizer {
             return Err(Error::Parameter {
                 name: "deviation",
                 value: deviation[index],
-                remedy: "deviations must be positive; a constant feature has 1",
+                remedy: "use positive deviations, and 1 for a constant feature",
             });
         }
         Self { mean, deviation, clip: Self::CLIP }.with_clip(clip)
     }
 
-    /// The means.
+    /// Returns the means.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// The deviations, all positive.
+    /// Returns the deviations, which are all positive.
     pub fn deviation(&self) -> &[f64] {
         &self.deviation
     }
 
-    /// The bound, in deviations.
+    /// Returns the bound, in deviations.
     pub fn clip(&self) -> f64 {
         self.clip
     }
 
-    /// Standardised copies of the samples, in the precision `U`.
+    /// Standardises features in place: the returned features use the same memory.
     ///
     /// # Errors
-    /// If the samples have another width.
-    pub fn apply<T: Real, U: Real>(&self, features: &Features<T>) -> Result<Features<U>, Error> {
+    /// If the number of features per sample is not the standardizer's.
+    pub fn apply<T: Real>(&self, mut features: Features<T>) -> Result<Features<T>, Error> {
         self.check_width(features.width())?;
-        let mut values = Vec::with_capacity(features.values().len());
-        for row in features.rows() {
-            values.extend(
-                row.iter()
-                    .zip(&self.mean)
-                    .zip(&self.deviation)
-                    .map(|((v, m), d)| U::from_f64(((v.to_f64() - m) / d).clamp(-self.clip, self.clip))),
-            );
+        for row in features.rows_mut() {
+            for ((v, m), d) in row.iter_mut().zip(&self.mean).zip(&self.deviation) {
+                *v = T::from_f64(((v.to_f64() - m) / d).clamp(-self.clip, self.clip));
+            }
         }
-        Ok(Features::trusted(features.width(), values))
+        Ok(features)
     }
 
-    /// The moments of one user's raw samples around this standardizer's means, for a secure sum.
+    /// Computes the moments of one user's raw samples around this standardizer's means, for a secure sum.
     ///
-    /// Values are first clipped to 64 deviations, which bounds what a sum over users must hold.
+    /// Values are clipped to 64 deviations first, which bounds the sum over users.
     ///
     /// # Errors
-    /// If the samples have another width.
+    /// If the number of features per sample differs.
     pub fn moments<T: Real>(&self, features: &Features<T>) -> Result<Moments, Error> {
         self.check_width(features.width())?;
         let width = features.width();
@@ -152,10 +148,10 @@ impl Standardizer {
         Ok(moments)
     }
 
-    /// The standardizer of only these features.
+    /// Returns the standardizer of only these features.
     ///
     /// # Errors
-    /// No feature, or one that does not exist.
+    /// If the list is empty or a feature does not exist.
     pub fn select(&self, features: &[usize]) -> Result<Self, Error> {
         for &feature in features {
             check_index("feature", feature, self.mean.len())?;
@@ -173,18 +169,19 @@ impl Standardizer {
     }
 }
 
-/// Count, sums and sums of squares of centred samples: what users add up to standardise by everybody's data.
+/// The count, sums and sums of squares of a user's centred samples. Summed over users, they give a standardizer for
+/// all data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
-    /// How many samples.
+    /// The number of samples.
     pub count: f64,
-    /// The sum of every feature.
+    /// The sum per feature.
     pub sums: Vec<f64>,
-    /// The sum of every feature's square.
+    /// The sum of squares per feature.
     pub squares: Vec<f64>,
 }
 
-/// Roots of variances, with 1 in place of what is constant up to rounding.
+/// Returns the roots of variances, and 1 for features that are constant up to rounding.
 fn deviations(mean: &[f64], variance: impl Iterator<Item = f64>) -> Vec<f64> {
     variance
         .zip(mean)
@@ -198,6 +195,7 @@ fn deviations(mean: &[f64], variance: impl Iterator<Item = f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Dataset, Labels};
 
     fn features() -> Features<f64> {
         Features::new(3, vec![1.0, 5.0, 0.0, 3.0, 5.0, 10.0, 8.0, 5.0, -4.0]).unwrap()
@@ -209,12 +207,22 @@ mod tests {
         assert_eq!(standardizer.mean(), [4.0, 5.0, 2.0]);
         assert!((standardizer.deviation()[0] - (26.0f64 / 3.0).sqrt()).abs() < 1e-15);
         assert_eq!(standardizer.deviation()[1], 1.0, "a constant feature");
-        let out: Features<f64> = standardizer.apply(&features()).unwrap();
+        let out = standardizer.apply(features()).unwrap();
         assert!(out.rows().map(|r| r[0]).sum::<f64>().abs() < 1e-15);
         assert!(out.rows().all(|r| r[1] == 0.0));
-        let clipped: Features<f64> = standardizer.clone().with_clip(0.5).unwrap().apply(&features()).unwrap();
+        let clipped = standardizer.clone().with_clip(0.5).unwrap().apply(features()).unwrap();
         assert!(clipped.values().iter().all(|v| v.abs() <= 0.5));
         assert!(standardizer.with_clip(0.0).is_err());
+    }
+
+    #[test]
+    fn apply_keeps_the_buffer() {
+        let data = Dataset::new(features(), Labels::classes(2, vec![0, 1, 0]).unwrap()).unwrap();
+        let (buffer, standardizer) = (data.features().values().as_ptr(), Standardizer::fit(data.features()));
+        let data = data.standardized(&standardizer).unwrap();
+        assert_eq!(data.features(), &standardizer.apply(features()).unwrap());
+        let data = data.with_labels(Labels::classes(3, vec![2, 1, 0]).unwrap()).unwrap();
+        assert_eq!(data.into_parts().0.values().as_ptr(), buffer);
     }
 
     #[test]
@@ -237,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_statistics_are_refused() {
+    fn invalid_statistics_are_refused() {
         let standardizer = Standardizer::fit(&features());
         let empty = Moments { count: 0.0, sums: vec![0.0; 3], squares: vec![0.0; 3] };
         assert_eq!(standardizer.refit(&empty), Err(Error::Empty { what: "samples" }));
@@ -246,6 +254,6 @@ mod tests {
         assert!(Standardizer::from_parts(vec![0.0], vec![0.0], 6.0).is_err());
         assert!(Standardizer::from_parts(vec![0.0], vec![1.0, 1.0], 6.0).is_err());
         let narrow = Features::new(1, vec![1.0f32]).unwrap();
-        assert!(standardizer.apply::<f32, f32>(&narrow).is_err());
+        assert!(standardizer.apply(narrow).is_err());
     }
 }

@@ -1,14 +1,17 @@
-//! A user's part of a round: learn on from the public weights, and say what is to be summed.
+//! A user's part of a round: train from the global weights, then choose what an update carries.
 //!
-//! Only the *difference* to the public weights or the weights themselves leave this module, restricted to what the
-//! message may carry. What is left out stays with the user as a [`Residual`] and is sent later.
+//! An update carries the *difference* to the global weights, or the weights themselves, as far as its [`Payload`]
+//! allows. Differences that it leaves out stay with the user in a [`Residual`] and are added to the next update.
 
-mod message;
+mod custom;
+mod payload;
 mod residual;
 mod select;
 mod sum;
 
-pub use message::{Message, Overflow};
+pub(crate) use custom::AnyLearner;
+pub use custom::{CustomLearner, FitLocal};
+pub use payload::{Overflow, Payload};
 pub use residual::Residual;
 pub use sum::UpdateSum;
 
@@ -18,10 +21,19 @@ use crate::{Dataset, Error, Real, Seed, Weights};
 /// The learner of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Learner {
-    /// Sample by sample.
+    /// Stochastic gradient descent.
     Sgd(Sgd),
-    /// All samples at once; not for [`Message::SparseDifferences`] and [`Message::Rotating`].
+    /// Full-batch descent. It cannot fill [`Payload::SparseDifferences`] or [`Payload::Rotating`].
     Fista(Fista),
+    /// A learner from outside this crate.
+    Custom(CustomLearner),
+}
+
+impl Learner {
+    /// Makes a learner of your own the learner of a round.
+    pub fn custom(learner: impl FitLocal) -> Self {
+        Self::Custom(CustomLearner::new(learner))
+    }
 }
 
 impl From<Sgd> for Learner {
@@ -37,79 +49,53 @@ impl From<Fista> for Learner {
 }
 
 const NEEDS_SGD: Error =
-    Error::Unsuited { what: "this message", needed: "the stochastic learner", found: "the full-batch one" };
+    Error::Unsuited { what: "this payload", needed: "the stochastic learner", found: "the full-batch one" };
 
-/// What is public about a round.
+/// The public input of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundInput<'a> {
-    /// The weights that everybody starts from.
+    /// The weights that every user starts from.
     pub global: &'a Weights,
-    /// The features that everybody trains; only [`Message::Rotating`] looks at them.
+    /// The features that every user trains. Only [`Payload::Rotating`] uses them.
     pub features: &'a [usize],
 }
 
-/// A learner and the message it fills. Checked once.
+/// A learner with the payload that its updates carry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalTrainer {
     learner: Learner,
-    message: Message,
+    payload: Payload,
 }
 
 impl LocalTrainer {
-    /// Puts a learner and a message together.
+    /// Combines a learner and a payload.
     ///
     /// # Errors
-    /// A message that holds nothing, feedback outside 0 to 1, or a learner that cannot fill the message.
-    pub fn new(learner: impl Into<Learner>, message: Message) -> Result<Self, Error> {
+    /// If a number of the payload is out of range, or the learner cannot fill the payload.
+    pub fn new(learner: impl Into<Learner>, payload: Payload) -> Result<Self, Error> {
         let learner = learner.into();
-        let positive = |name, value: usize| match value {
-            0 => Err(Error::Parameter { name, value: 0.0, remedy: "use at least 1" }),
-            _ => Ok(()),
-        };
-        let share = |value: f64| match (0.0..=1.0).contains(&value) {
-            true => Ok(()),
-            false => Err(Error::Parameter {
-                name: "feedback",
-                value,
-                remedy: "use a number from 0 (forget) to 1 (keep all), normally 0.9",
-            }),
-        };
-        match message {
-            Message::SparseWeights { capacity, .. }
-            | Message::LargestWeights { capacity }
-            | Message::SparseDifferences { capacity, .. } => positive("capacity", capacity)?,
-            Message::LargestDifferences { capacity, feedback } => {
-                positive("capacity", capacity)?;
-                share(feedback)?;
-            }
-            Message::LargestBlocks { width, capacity, feedback } => {
-                positive("width", width)?;
-                positive("capacity", capacity)?;
-                share(feedback)?;
-            }
-            Message::Rotating | Message::Full => {}
-        }
-        let only_sgd = matches!(message, Message::SparseDifferences { .. } | Message::Rotating);
+        payload.check()?;
+        let only_sgd = matches!(payload, Payload::SparseDifferences { .. } | Payload::Rotating);
         if only_sgd && matches!(learner, Learner::Fista(_)) {
             return Err(NEEDS_SGD);
         }
-        Ok(Self { learner, message })
+        Ok(Self { learner, payload })
     }
 
-    /// The message.
-    pub fn message(&self) -> Message {
-        self.message
+    /// Returns the payload.
+    pub fn payload(&self) -> Payload {
+        self.payload
     }
 
-    /// The learner.
+    /// Returns the learner.
     pub fn learner(&self) -> &Learner {
         &self.learner
     }
 
-    /// The same with another strength of the penalty, as a controller wants it.
+    /// Returns the same trainer with another strength of the penalty.
     ///
     /// # Errors
-    /// If the strength is negative or not finite.
+    /// If the strength is negative or not finite, or the learner is a custom one.
     pub fn with_strength(&self, strength: f64) -> Result<Self, Error> {
         let learner = match &self.learner {
             Learner::Sgd(sgd) => {
@@ -122,95 +108,63 @@ impl LocalTrainer {
                 params.penalty = params.penalty.with_strength(strength)?;
                 Learner::Fista(params.check()?)
             }
+            Learner::Custom(_) => {
+                let (what, needed) = ("a strength", "a learner with a penalty");
+                return Err(Error::Unsuited { what, needed, found: "a custom one" });
+            }
         };
-        Ok(Self { learner, message: self.message })
+        Ok(Self { learner, payload: self.payload })
     }
 
-    /// The penalty of the learner.
-    pub fn penalty(&self) -> Penalty {
+    /// Returns the penalty of the learner. A custom learner has none that is known.
+    pub fn penalty(&self) -> Option<Penalty> {
         match &self.learner {
-            Learner::Sgd(sgd) => sgd.params().penalty,
-            Learner::Fista(fista) => fista.params().penalty,
+            Learner::Sgd(sgd) => Some(sgd.params().penalty),
+            Learner::Fista(fista) => Some(fista.params().penalty),
+            Learner::Custom(_) => None,
         }
     }
 
-    /// One user's part of a round. `residual` is what this user's earlier messages left out; it is the user's
-    /// secret, outlives rounds that the user misses, and starts anew with a new model.
+    /// Trains a user's local weights from the global ones.
     ///
     /// # Errors
-    /// If shapes differ, the weights diverge, or a message that may not overflow does.
-    pub fn update<T: Real>(
+    /// If shapes differ or the weights diverge.
+    pub fn train<T: Real>(
         &self,
         round: RoundInput<'_>,
         data: &Dataset<T>,
-        residual: &mut Residual,
         seed: &Seed,
-    ) -> Result<LocalUpdate, Error> {
-        if self.message == Message::Rotating {
-            return self.update_features(round, data, seed);
-        }
+    ) -> Result<Weights, Error> {
         let global = round.global;
-        let anchored = matches!(self.message, Message::SparseDifferences { .. });
-        let trained = match &self.learner {
-            Learner::Sgd(sgd) => {
-                global.check_shape(data.features().width(), data.labels().class_count())?;
-                sgd.solve(global, &Problem { anchored, ..Problem::new(data) }, seed)?
-            }
-            Learner::Fista(fista) => fista.fit_from(global, data)?,
-        };
-        let intercepts = difference(trained.intercepts(), global.intercepts());
-        let changes = || difference(trained.flat(), global.flat());
-        let (support, values, cut) = match self.message {
-            Message::SparseWeights { capacity, overflow } => limited(trained.flat(), capacity, overflow)?,
-            Message::LargestWeights { capacity } => limited(trained.flat(), capacity, Overflow::Truncate)?,
-            Message::SparseDifferences { capacity, overflow } => limited(&changes(), capacity, overflow)?,
-            Message::LargestDifferences { capacity, feedback } => {
-                let mut changes = changes();
-                residual.add_to(&mut changes)?;
-                let chosen = select::largest(&changes, capacity);
-                let values = chosen.iter().map(|&i| changes[i]).collect();
-                chosen.iter().for_each(|&i| changes[i] = 0.0);
-                residual.keep(changes, feedback);
-                (Support::Weights(chosen), values, 0)
-            }
-            Message::LargestBlocks { width, capacity, feedback } => {
-                let mut changes = changes();
-                residual.add_to(&mut changes)?;
-                let blocks = select::largest_blocks(&changes, width, capacity);
-                let mut values = Vec::new();
-                for &block in &blocks {
-                    let end = changes.len().min((block + 1) * width);
-                    let weights = &mut changes[block * width..end];
-                    values.extend_from_slice(weights);
-                    weights.fill(0.0);
-                }
-                residual.keep(changes, feedback);
-                (Support::Blocks { width, blocks }, values, 0)
-            }
-            Message::Rotating | Message::Full => (Support::All, changes(), 0),
-        };
-        Ok(LocalUpdate { kind: self.message.kind(), support, values, intercepts, cut })
+        global.check_shape(data.features().width(), data.labels().class_count())?;
+        let anchored = matches!(self.payload, Payload::SparseDifferences { .. });
+        match &self.learner {
+            Learner::Custom(custom) => custom.fit_local(round, data, seed),
+            _ if self.payload == Payload::Rotating => self.train_features(round, data, seed),
+            Learner::Sgd(sgd) => sgd.solve(global, &Problem { anchored, ..Problem::new(data) }, seed),
+            Learner::Fista(fista) => fista.fit_from(global, data),
+        }
     }
 
-    /// Trains some features only. The others keep their public weights, so what they add to a score is fixed.
-    fn update_features<T: Real>(
+    /// Trains some features. The others keep their global weights, so they add a constant to every score.
+    fn train_features<T: Real>(
         &self,
         round: RoundInput<'_>,
         data: &Dataset<T>,
         seed: &Seed,
-    ) -> Result<LocalUpdate, Error> {
+    ) -> Result<Weights, Error> {
         let RoundInput { global, features } = round;
         let Learner::Sgd(sgd) = &self.learner else {
             return Err(NEEDS_SGD);
         };
+        let classes = global.classes();
         let start = global.select_features(features)?;
         global.check_shape(data.features().width(), data.labels().class_count())?;
         let mut fixed = global.flat().to_vec();
         for &feature in features {
-            let block = &mut fixed[feature * global.classes()..][..global.classes()];
-            block.fill(0.0);
+            fixed[feature * classes..][..classes].fill(0.0);
         }
-        let fixed = Weights::new(global.features(), fixed, vec![0.0; global.classes()])?;
+        let fixed = Weights::new(global.features(), fixed, vec![0.0; classes])?;
         let offsets = fixed.scores(data.features(), sgd.params().threads)?;
         let part = data.features().select_features(features)?;
         let mut params = sgd.params().clone();
@@ -225,94 +179,106 @@ impl LocalTrainer {
             anchored: false,
         };
         let trained = params.check()?.solve(&start, &problem, seed)?;
-        Ok(LocalUpdate {
-            kind: UpdateKind::Difference,
-            support: Support::Blocks { width: global.classes(), blocks: features.to_vec() },
-            values: difference(trained.flat(), start.flat()),
-            intercepts: difference(trained.intercepts(), global.intercepts()),
-            cut: 0,
-        })
+        let mut flat = global.flat().to_vec();
+        for (&feature, weights) in features.iter().zip(trained.flat().chunks(classes)) {
+            flat[feature * classes..][..classes].copy_from_slice(weights);
+        }
+        Weights::new(global.features(), flat, trained.intercepts().to_vec())
+    }
+
+    /// Trains, and makes the update: [`LocalTrainer::train`], then [`Payload::update`]. Simulations and
+    /// deployments of an encrypted task call these two themselves, because the local weights may also come from another
+    /// learner.
+    ///
+    /// # Errors
+    /// As these two.
+    pub fn update<T: Real>(
+        &self,
+        round: RoundInput<'_>,
+        data: &Dataset<T>,
+        residual: &mut Residual,
+        seed: &Seed,
+    ) -> Result<ModelUpdate, Error> {
+        self.payload.update(round, &self.train(round, data, seed)?, residual)
     }
 }
 
-/// Whether a sum replaces the public weights or is added to them.
+/// Whether a sum replaces the global weights or is added to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
-    /// Whole classifiers: their mean is the next public one.
+    /// Whole classifiers. Their average is the next global weights.
     Weights,
-    /// Differences: their mean is added to the public weights.
+    /// Differences. Their average is added to the global weights.
     Difference,
 }
 
-/// Which weights an update speaks of.
+/// The weights that an update carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Single weights, by flat index, in order.
+    /// Single weights, by ascending flat index.
     Weights(Vec<usize>),
-    /// Blocks of `width` consecutive flat weights; the last of all may be shorter. A block of
-    /// [`Message::Rotating`] is a feature.
+    /// Blocks of `width` consecutive flat weights. Only the last block of a model may be shorter. For
+    /// [`Payload::Rotating`], a block is a feature.
     Blocks {
-        /// Weights in a block.
+        /// Weights per block.
         width: usize,
-        /// The blocks, by number.
+        /// The blocks, by ascending number.
         blocks: Vec<usize>,
     },
     /// All weights.
     All,
 }
 
-/// What a user wants summed. Secret: it is to be sealed, not sent.
+/// What a user adds to the sum of a round, before scaling and sealing. Secret.
 #[derive(Clone, PartialEq)]
-pub struct LocalUpdate {
+pub struct ModelUpdate {
     kind: UpdateKind,
     support: Support,
     values: Vec<f64>,
     intercepts: Vec<f64>,
-    /// Non-zeros that the learner left and a message of few weights had no room for.
+    /// Non-zeros that training left but the payload had no room for.
     cut: usize,
 }
 
-impl LocalUpdate {
-    /// Whether these are weights or differences.
+impl ModelUpdate {
+    /// Returns whether the values are weights or differences.
     pub fn kind(&self) -> UpdateKind {
         self.kind
     }
 
-    /// Which weights these are.
+    /// Returns which weights the values belong to.
     pub fn support(&self) -> &Support {
         &self.support
     }
 
-    /// The numbers, in the order of the support.
+    /// Returns the values, in the order of the support.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// The differences of all intercepts: they always travel, and always as differences.
+    /// Returns the differences of all intercepts. Every update carries them, always as differences.
     pub fn intercepts(&self) -> &[f64] {
         &self.intercepts
     }
 
-    /// Numbers that are not exactly zero.
+    /// Returns the number of values that are not exactly zero.
     pub fn nonzeros(&self) -> usize {
         self.values.iter().filter(|&&v| v != 0.0).count()
     }
 
-    /// Non-zeros that the learner left, those included that a message of few weights had no room for and nobody keeps
-    /// for later: what a [`StrengthController`] wants to know the mean of.
-    ///
-    /// [`StrengthController`]: crate::StrengthController
+    /// Returns the number of non-zeros that training left, including those that the payload had no room for. A
+    /// [`StrengthController`](crate::StrengthController) needs their average over users.
     pub fn learnt_nonzeros(&self) -> usize {
         self.nonzeros() + self.cut
     }
 
-    /// Flat index and number, for all that is sent.
+    /// Returns the flat index and the value of every weight that the update carries.
     pub fn entries(&self) -> Box<dyn Iterator<Item = (usize, f64)> + '_> {
         let values = self.values.iter().copied();
         match &self.support {
             Support::Weights(indices) => Box::new(indices.iter().copied().zip(values)),
             Support::Blocks { width, blocks } => {
-                // only the block at the very end can be shorter, and then nothing follows it in its place
+                // Only the last block of a model can be shorter, and no other follows it.
                 Box::new(blocks.iter().zip(self.values.chunks(*width)).flat_map(move |(block, values)| {
                     values.iter().enumerate().map(move |(i, &v)| (block * width + i, v))
                 }))
@@ -322,25 +288,9 @@ impl LocalUpdate {
     }
 }
 
-impl core::fmt::Debug for LocalUpdate {
-    /// Nothing that tells a value or a position.
+impl core::fmt::Debug for ModelUpdate {
+    /// Shows neither values nor positions.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("LocalUpdate").field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("ModelUpdate").field("kind", &self.kind).finish_non_exhaustive()
     }
-}
-
-fn difference(new: &[f64], old: &[f64]) -> Vec<f64> {
-    new.iter().zip(old).map(|(new, old)| new - old).collect()
-}
-
-/// The non-zeros, at most `capacity` of them if that is the rule, and how many were left out.
-fn limited(values: &[f64], capacity: usize, overflow: Overflow) -> Result<(Support, Vec<f64>, usize), Error> {
-    let nonzeros = values.iter().filter(|&&v| v != 0.0).count();
-    let chosen = match overflow {
-        Overflow::Refuse if nonzeros > capacity => return Err(Error::Capacity { nonzeros, capacity }),
-        Overflow::Truncate => select::largest(values, capacity),
-        Overflow::Shard | Overflow::Refuse => select::largest(values, nonzeros),
-    };
-    let (sent, cut) = (chosen.iter().map(|&i| values[i]).collect(), nonzeros - chosen.len());
-    Ok((Support::Weights(chosen), sent, cut))
 }

@@ -1,19 +1,21 @@
-//! The classifier: one linear function a class, in the flat order in which the protocol sums it.
+//! The weights of a linear classifier, in the order in which the protocol sums them.
 
 mod scores;
 
 pub use scores::Scores;
 pub(crate) use scores::{LANES, Panel, accumulate, multiply, panels};
 
+use std::num::NonZeroUsize;
+
 use crate::dataset::check_index;
 use crate::metrics::{attribute_accuracy, mean_per_class_accuracy};
-use crate::{Dataset, Error, Features, Real, Threads};
+use crate::{Dataset, Error, Features, Real};
 
-/// Weights and intercepts of one linear function a class.
+/// The weights and intercepts of one linear function per class.
 ///
-/// The flat view is *feature-major*: `flat[feature * classes + class]`. All classes of a feature are neighbours,
-/// which is what the learners' inner loops run over and what one packed ciphertext holds. Intercepts are kept
-/// apart: they are not counted in the sparsity and always travel.
+/// Weights are *feature-major*: `flat[feature * classes + class]`. The learners' inner loops run over the classes of
+/// a feature, and one packed ciphertext holds them. Intercepts are separate. They do not count for the sparsity, and
+/// every update carries them.
 #[derive(Clone, PartialEq)]
 pub struct Weights {
     // Invariant: flat.len() == features * intercepts.len(), both factors > 0, all finite.
@@ -23,7 +25,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// All zeros.
+    /// Creates weights that are all zero.
     ///
     /// # Errors
     /// If there are no features or no classes.
@@ -31,10 +33,10 @@ impl Weights {
         Self::new(features, vec![0.0; features.saturating_mul(classes)], vec![0.0; classes])
     }
 
-    /// Weights in feature-major order and one intercept a class.
+    /// Creates weights from feature-major values and one intercept per class.
     ///
     /// # Errors
-    /// If a size is zero or does not fit the others, or a number is not finite.
+    /// If a size is zero or the sizes do not match, or a value is not finite.
     pub fn new(features: usize, flat: Vec<f64>, intercepts: Vec<f64>) -> Result<Self, Error> {
         if features == 0 {
             return Err(Error::Empty { what: "features" });
@@ -55,73 +57,74 @@ impl Weights {
         Ok(Self { flat, intercepts, features })
     }
 
-    /// How many features a sample has.
+    /// Returns the number of features per sample.
     pub fn features(&self) -> usize {
         self.features
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.intercepts.len()
     }
 
-    /// How many weights there are, intercepts not counted.
+    /// Returns the number of weights without intercepts.
     pub fn dimension(&self) -> usize {
         self.flat.len()
     }
 
-    /// The weights, `feature * classes + class`.
+    /// Returns the weights, indexed by `feature * classes + class`.
     pub fn flat(&self) -> &[f64] {
         &self.flat
     }
 
-    /// The weights of one feature, one a class: a block.
+    /// Returns the weights of one feature, one per class.
     ///
     /// # Panics
-    /// If there is no such feature.
+    /// If the feature does not exist.
     pub fn block(&self, feature: usize) -> &[f64] {
         &self.flat[feature * self.classes()..][..self.classes()]
     }
 
-    /// One intercept a class.
+    /// Returns the intercepts, one per class.
     pub fn intercepts(&self) -> &[f64] {
         &self.intercepts
     }
 
-    /// The weights of one class, one a feature.
+    /// Iterates over the weights of one class, one per feature.
     pub fn class(&self, class: usize) -> impl Iterator<Item = f64> {
         self.flat.iter().skip(class).step_by(self.classes()).copied()
     }
 
-    /// Weights that are not exactly zero.
+    /// Returns the number of weights that are not exactly zero.
     pub fn nonzeros(&self) -> usize {
         self.flat.iter().filter(|&&w| w != 0.0).count()
     }
 
-    /// The fraction of weights that are exactly zero.
+    /// Returns the fraction of weights that are exactly zero.
     pub fn sparsity(&self) -> f64 {
         1.0 - self.nonzeros() as f64 / self.flat.len() as f64
     }
 
-    /// The Euclidean length of the flat weights.
+    /// Returns the Euclidean norm of the weights.
     pub fn norm(&self) -> f64 {
         self.flat.iter().map(|w| w * w).sum::<f64>().sqrt()
     }
 
-    /// `|self - other| / |other|`, the public signal that rounds have settled; infinite if `other` is zero.
+    /// Returns `|self - other| / |other|`, which shows whether rounds have converged. It is infinite if `other` is
+    /// zero.
     ///
     /// # Errors
-    /// If the two are of different shape.
+    /// If the shapes differ.
     pub fn relative_change(&self, other: &Self) -> Result<f64, Error> {
         self.check_like(other)?;
         let difference: f64 = self.flat.iter().zip(&other.flat).map(|(a, b)| (a - b) * (a - b)).sum();
         Ok(if difference == 0.0 { 0.0 } else { difference.sqrt() / other.norm() })
     }
 
-    /// The weights of only these features, in this order, with all intercepts.
+    /// Copies the weights of only these features, in this order, with all intercepts.
     ///
     /// # Errors
-    /// No feature, or one that does not exist.
+    /// If the list is empty or a feature does not exist.
     pub fn select_features(&self, features: &[usize]) -> Result<Self, Error> {
         let mut flat = Vec::with_capacity(features.len() * self.classes());
         for &feature in features {
@@ -131,19 +134,19 @@ impl Weights {
         Self::new(features.len(), flat, self.intercepts.clone())
     }
 
-    /// The score of every class for every sample.
+    /// Computes the score of every class for every sample.
     ///
     /// # Errors
-    /// If the samples have another number of features, or a score overflows.
-    pub fn scores<T: Real>(&self, features: &Features<T>, threads: Threads) -> Result<Scores<T>, Error> {
+    /// If the number of features differs, or a score overflows.
+    pub fn scores<T: Real>(&self, features: &Features<T>, threads: NonZeroUsize) -> Result<Scores<T>, Error> {
         Scores::of(self, features, threads)
     }
 
-    /// The mean per-class accuracy on samples of classes; on samples with attributes, the share of right answers.
+    /// Returns the mean per-class accuracy, or, if the labels are attributes, the fraction of correct predictions.
     ///
     /// # Errors
-    /// If the samples do not have the features and classes of the weights, or a score overflows.
-    pub fn accuracy<T: Real>(&self, data: &Dataset<T>, threads: Threads) -> Result<f64, Error> {
+    /// If the numbers of features or classes differ, or a score overflows.
+    pub fn accuracy<T: Real>(&self, data: &Dataset<T>, threads: NonZeroUsize) -> Result<f64, Error> {
         let scores = self.scores(data.features(), threads)?;
         match data.labels().as_classes("accuracy") {
             Ok(classes) => mean_per_class_accuracy(classes, &scores.best()),
@@ -151,12 +154,12 @@ impl Weights {
         }
     }
 
-    /// Fails unless both have the same features and classes.
+    /// Checks that both have the same numbers of features and classes.
     pub(crate) fn check_like(&self, other: &Self) -> Result<(), Error> {
         self.check_shape(other.features, other.classes())
     }
 
-    /// Fails unless these are the numbers of features and classes.
+    /// Checks the numbers of features and classes.
     pub(crate) fn check_shape(&self, features: usize, classes: usize) -> Result<(), Error> {
         if self.features != features {
             return Err(Error::Shape { what: "features", expected: self.features, found: features });
@@ -169,7 +172,7 @@ impl Weights {
 }
 
 impl core::fmt::Debug for Weights {
-    /// The sizes only: there are too many numbers, and they may be a user's.
+    /// Shows the sizes only, because the values may be a user's secret.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Weights")
             .field("features", &self.features)
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_weights_are_refused() {
+    fn invalid_weights_are_refused() {
         assert!(Weights::zeros(0, 1).is_err() && Weights::zeros(1, 0).is_err());
         assert!(matches!(Weights::new(2, vec![0.0; 3], vec![0.0; 2]), Err(Error::Shape { .. })));
         assert_eq!(
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_change_is_the_length_of_the_difference() {
+    fn relative_change_is_the_norm_of_the_difference() {
         let a = Weights::new(2, vec![3.0, 4.0], vec![0.0]).unwrap();
         let b = Weights::new(2, vec![3.0, 5.0], vec![9.0]).unwrap();
         assert!((b.relative_change(&a).unwrap() - 0.2).abs() < 1e-15);

@@ -1,4 +1,4 @@
-//! Sparse centroids by rounds against the plain baselines on Caltech101, without encryption.
+//! Compares rounds of sparse centroids with plain baselines on Caltech101, without encryption.
 //!
 //! `DPHE_SPLITS=10 cargo test --release -p dphe-learn --test clustering -- --ignored --nocapture`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -8,18 +8,18 @@ mod caltech;
 
 use caltech::Task;
 use dphe_learn::kmeans::{
-    CentroidSum, Centroids, DualAveraging, MiniBatch, Sparsifier, Weighting, lloyd, plus_plus, update,
+    CentroidSum, CentroidWeighting, Centroids, DualAveraging, MiniBatch, Sparsifier, lloyd, plus_plus, update,
 };
 use dphe_learn::metrics::adjusted_mutual_information;
-use dphe_learn::{Features, Seed, Threads};
+use dphe_learn::{Features, Seed, all_cores};
 
-/// Rounds with all users; the centres and the mean sparsity of the messages.
+/// Runs rounds with all users and returns the centroids and the mean sparsity of the updates.
 fn rounds(
     task: &Task,
     start: &Centroids,
     count: u64,
     sparsifier: Sparsifier,
-    weighting: Weighting,
+    weighting: CentroidWeighting,
 ) -> (Centroids, f64) {
     let mut global = start.clone();
     let mut sparsity = 0.0;
@@ -28,7 +28,7 @@ fn rounds(
         for (user, data) in task.users.iter().enumerate() {
             let seed = Seed::new(user as u64).derive("round", round);
             let message =
-                update(&global, data.features(), sparsifier, weighting, &seed, Threads::all()).unwrap();
+                update(&global, data.features(), sparsifier, weighting, &seed, all_cores()).unwrap();
             sparsity += message.sparsity() / (count as usize * task.users.len()) as f64;
             sum.add(&message).unwrap();
         }
@@ -40,8 +40,8 @@ fn rounds(
 #[test]
 #[ignore = "minutes; needs Caltech101 features"]
 fn sparse_centroids_match_the_baselines() {
-    let Some(folder) = caltech::folder() else { return };
-    let all = caltech::load(&folder);
+    let Some(directory) = caltech::directory() else { return };
+    let all = caltech::load(&directory);
     let splits: u64 = std::env::var("DPHE_SPLITS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
     let mut rows: Vec<(String, Vec<[f64; 3]>)> = Vec::new();
     for split in 0..splits {
@@ -53,9 +53,8 @@ fn sparse_centroids_match_the_baselines() {
         }
         let private = Features::new(task.initial.features().width(), values).unwrap();
         let mut put = |name: &str, centroids: &Centroids, sparsity: f64| {
-            let ami =
-                adjusted_mutual_information(&truth, &centroids.assign(&private, Threads::all()).unwrap())
-                    .unwrap();
+            let ami = adjusted_mutual_information(&truth, &centroids.assign(&private, all_cores()).unwrap())
+                .unwrap();
             let row = [ami.arithmetic, ami.max, sparsity];
             match rows.iter_mut().find(|(n, _)| n == name) {
                 Some((_, values)) => values.push(row),
@@ -66,7 +65,7 @@ fn sparse_centroids_match_the_baselines() {
         let start = plus_plus(task.initial.features(), 101, &seed).unwrap();
         let tenth = (101usize * 2048).div_ceil(10);
         put("k-means++ on initial data", &start, 0.0);
-        let batches = MiniBatch { threads: Threads::all(), ..MiniBatch::default() };
+        let batches = MiniBatch { threads: all_cores(), ..MiniBatch::default() };
         put("mini-batch from there", &batches.fit(&start, &private, &seed).unwrap(), 0.0);
         let everywhere = plus_plus(&private, 101, &seed).unwrap();
         put(
@@ -74,17 +73,17 @@ fn sparse_centroids_match_the_baselines() {
             &batches.fit(&everywhere, &private, &seed).unwrap(),
             0.0,
         );
-        put("full passes from initial data", &lloyd(&start, &private, 6, Threads::all()).unwrap(), 0.0);
+        put("full passes from initial data", &lloyd(&start, &private, 6, all_cores()).unwrap(), 0.0);
         for (name, count, sparsifier, weighting) in [
-            ("rounds, dense, plain mean", 6, Sparsifier::Strength(0.0), Weighting::Plain),
-            ("rounds, 10 %, plain mean", 6, Sparsifier::Capacity(tenth), Weighting::Plain),
-            ("rounds, 10 %, by counts", 6, Sparsifier::Capacity(tenth), Weighting::Counts),
-            ("rounds, 5 %, by counts", 6, Sparsifier::Capacity(tenth / 2), Weighting::Counts),
+            ("rounds, dense, plain mean", 6, Sparsifier::Strength(0.0), CentroidWeighting::Plain),
+            ("rounds, 10 %, plain mean", 6, Sparsifier::Capacity(tenth), CentroidWeighting::Plain),
+            ("rounds, 10 %, by counts", 6, Sparsifier::Capacity(tenth), CentroidWeighting::Counts),
+            ("rounds, 5 %, by counts", 6, Sparsifier::Capacity(tenth / 2), CentroidWeighting::Counts),
             (
                 "rounds, dual averaging 0.6, plain mean",
                 3,
                 Sparsifier::DualAveraging(DualAveraging { strength: 0.6, gamma: 3.0, iterations: 200 }),
-                Weighting::Plain,
+                CentroidWeighting::Plain,
             ),
         ] {
             let (centroids, sparsity) = rounds(&task, &start, count, sparsifier, weighting);

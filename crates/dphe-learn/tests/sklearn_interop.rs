@@ -1,18 +1,19 @@
-//! Against scikit-learn itself: the same weights, the same metrics.
+//! Compares weights and metrics with scikit-learn.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/python.rs"]
 mod python;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use dphe_learn::linear::{
     Fista, FistaParams, Loss, Penalty, Schedule, Sgd, SgdParams, sklearn_binary_seed, sklearn_class_seeds,
 };
 use dphe_learn::metrics::{self, ConfusionMatrix};
-use dphe_learn::{Dataset, Features, Labels, Standardizer, Threads, Weights};
+use dphe_learn::{Dataset, Features, Labels, Standardizer, Weights};
 
-/// What the script prints: `name number number ...` a line.
+/// The output of the script, with one line `name number number ...` per result.
 struct Answer(BTreeMap<String, Vec<f64>>);
 
 impl Answer {
@@ -37,11 +38,11 @@ impl Answer {
         self.get(name).iter().map(|&v| v as u32).collect()
     }
 
-    /// The digits data set, standardised.
+    /// Returns the standardised digits data set.
     fn digits(&self) -> Dataset<f64> {
         let raw = Features::new(64, self.get("digits").to_vec()).unwrap();
         let standardizer = Standardizer::fit(&raw).with_clip(f64::INFINITY).unwrap();
-        let features = standardizer.apply(&raw).unwrap();
+        let features = standardizer.apply(raw).unwrap();
         Dataset::new(features, Labels::classes(10, self.integers("labels")).unwrap()).unwrap()
     }
 }
@@ -53,7 +54,7 @@ fn sgd(loss: Loss, strength: f64, l1_ratio: f64, epochs: usize) -> Sgd {
         schedule: Schedule::Optimal,
         epochs,
         intercept: true,
-        threads: Threads::new(2),
+        threads: NonZeroUsize::new(2).unwrap(),
     }
     .check()
     .unwrap()
@@ -91,7 +92,7 @@ fn weights_equal_sgd_classifier() {
         println!("{name}: weights differ by {difference:.1e}, intercepts by {intercepts:.1e}");
         assert!(difference < 1e-12 && intercepts < 1e-12, "{name}");
     }
-    // one class against the rest, as a binary problem
+    // one class against the rest is a binary problem
     let three = Labels::attributes(1, answer.integers("labels").iter().map(|&l| l == 3).collect()).unwrap();
     let binary = Dataset::new(data.features().clone(), three).unwrap();
     let weights = sgd(Loss::Hinge, 0.01, 0.5, 5)
@@ -100,7 +101,7 @@ fn weights_equal_sgd_classifier() {
     assert!(largest_difference(weights.class(0), answer.get("binary").iter().copied()) < 1e-12);
 }
 
-/// Numbers written down from another implementation of the same rules.
+/// The expected values come from another implementation of the same rules.
 #[test]
 fn digits_have_the_known_weights() {
     let Some(answer) = Answer::from("digits") else { return };
@@ -117,7 +118,7 @@ fn digits_have_the_known_weights() {
         assert_eq!(found, nonzeros);
         let sum: f64 = (0..10).flat_map(|c| weights.class(c)).map(f64::abs).sum();
         assert!((sum - sum_abs).abs() < 1e-10);
-        let best = weights.scores(data.features(), Threads::ONE).unwrap().best();
+        let best = weights.scores(data.features(), NonZeroUsize::MIN).unwrap().best();
         let truth = data.labels().as_classes("accuracy").unwrap();
         assert_eq!(metrics::accuracy(truth, &best).unwrap(), accuracy);
     }
@@ -133,7 +134,7 @@ fn fista_reaches_the_known_optima() {
             penalty: Penalty::elastic_net(strength, ratio).unwrap(),
             iterations: 2000,
             grouped: false,
-            threads: Threads::new(2),
+            threads: NonZeroUsize::new(2).unwrap(),
         }
         .check()
         .unwrap()
@@ -181,7 +182,7 @@ fn metrics_equal_sklearn() {
         close("AMI, max", ami.max, theirs[3]);
         let positive: Vec<bool> = answer.get(&name("positive")).iter().map(|&p| p > 0.0).collect();
         let ap = metrics::average_precision(&positive, answer.get(&name("scores"))).unwrap();
-        // scikit-learn answers 0 where nothing is positive
+        // scikit-learn returns 0 if no sample is positive
         close("average precision", ap.unwrap_or(0.0), theirs[4]);
     }
     println!("{cases} random and degenerate cases, largest difference {largest:.1e}");

@@ -7,10 +7,11 @@ import numpy as np
 from sklearn.linear_model import SGDClassifier
 
 warnings.simplefilter("ignore")
-folder, penalty, alpha, ratio, seeds = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+directory, penalty = sys.argv[1:3]
+alpha, ratio, seeds = float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
 train, test = (np.array(line.split(), dtype=int) for line in sys.stdin)
-x = np.load(folder + "/features.npy").astype(np.float64)
-y = np.load(folder + "/labels.npy")
+x = np.load(directory + "/features.npy").astype(np.float64)
+y = np.load(directory + "/labels.npy")
 mean, deviation = x[train].mean(0), x[train].std(0)
 deviation[deviation < 1e-6] = 1
 a, b = (np.clip((x[part] - mean) / deviation, -6, 6) for part in (train, test))

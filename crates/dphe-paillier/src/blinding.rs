@@ -1,25 +1,28 @@
-//! Noise, made when there is time and used once.
+//! Noise that is made ahead of time and used once.
 
 use core::fmt;
 
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
+use crate::arith::lanes::Lanes;
 use crate::arith::nat::Limbs;
+use crate::arith::units::{Canonical, Mont, N2, Number, Value};
+use crate::ciphertext::Digits;
 use crate::{EncryptionKey, Error, Threads};
 
-/// The noise of one ciphertext, `h_s^r` for a fresh secret `r`. Using it consumes it; it cannot be
+/// The noise of one ciphertext, `h_s^r` for a fresh secret `r`. An encryption consumes it. It cannot be
 /// copied, stored or sent.
 pub struct Blinding {
     key: EncryptionKey,
-    /// A canonical pair in Montgomery form. Whoever knows it can read the ciphertext made with it.
-    digits: Limbs,
+    /// Secret: it decrypts the ciphertext that is made with it. Wiped when dropped.
+    digits: Number<N2, Mont, Canonical, Lanes>,
 }
 
 impl Blinding {
-    /// The noise itself, for the one encryption that consumes this.
-    pub(crate) fn digits(&self, key: &EncryptionKey) -> Result<&[u64], Error> {
-        if self.key == *key { Ok(&self.digits) } else { Err(Error::KeyMismatch) }
+    /// Returns the noise itself, for the one encryption that consumes this blinding.
+    pub(crate) fn digits(&self, key: &EncryptionKey) -> Result<Digits<'_>, Error> {
+        if self.key == *key { Ok(self.digits.view()) } else { Err(Error::KeyMismatch) }
     }
 }
 
@@ -30,8 +33,8 @@ impl fmt::Debug for Blinding {
 }
 
 impl EncryptionKey {
-    /// Makes `count` blindings. The exponents are drawn from `rng` in order, so the result does not depend
-    /// on the number of threads.
+    /// Makes `count` blindings. The exponents are drawn from `rng` in order, so the result does not depend on
+    /// the number of threads.
     pub fn blindings(&self, count: usize, rng: &mut impl CryptoRng, threads: Threads) -> Vec<Blinding> {
         let bits = self.exponent_bits();
         let exponents: Vec<Limbs> = (0..count)
@@ -47,22 +50,21 @@ impl EncryptionKey {
         let n = self.modulus();
         let noise = self.noise();
         threads.map(count, n.lanes(), |range| {
-            let mut results: Vec<Limbs> =
-                range.clone().map(|_| Zeroizing::new(vec![0; n.pair_words()])).collect();
-            noise.pow(n, &exponents[range], &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
+            let mut results: Vec<_> = range.clone().map(|_| n.number()).collect();
+            noise.pow(n, &exponents[range], &mut results.iter_mut().map(Value::view_mut).collect::<Vec<_>>());
             results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
         })
     }
 }
 
-/// Blindings made ahead of time. They live in memory only; taking them moves them out.
+/// Blindings made ahead of time. They exist in memory only.
 pub struct BlindingPool {
     key: EncryptionKey,
     blindings: Vec<Blinding>,
 }
 
 impl BlindingPool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub fn new(key: &EncryptionKey) -> Self {
         Self { key: key.clone(), blindings: Vec::new() }
     }
@@ -72,25 +74,25 @@ impl BlindingPool {
         self.blindings.extend(self.key.blindings(count, rng, threads));
     }
 
-    /// The key they are for.
+    /// Returns the key that the blindings are for.
     pub fn key(&self) -> &EncryptionKey {
         &self.key
     }
 
-    /// How many there are.
+    /// Returns the number of blindings in the pool.
     pub fn len(&self) -> usize {
         self.blindings.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the pool is empty.
     pub fn is_empty(&self) -> bool {
         self.blindings.is_empty()
     }
 
-    /// Takes `count` of them, all or none.
+    /// Takes `count` blindings out of the pool.
     ///
     /// # Errors
-    /// [`Error::PoolEmpty`] if there are fewer; the pool keeps them.
+    /// [`Error::PoolEmpty`] if there are fewer. The pool then keeps all of them.
     pub fn take(&mut self, count: usize) -> Result<Vec<Blinding>, Error> {
         match self.blindings.len().checked_sub(count) {
             Some(rest) => Ok(self.blindings.split_off(rest)),

@@ -1,11 +1,11 @@
-//! Ciphertexts, and what can be done with them without the secret key.
+//! Ciphertexts, and the operations that need no secret key.
 //!
-//! Every operation takes slices and a number of threads; an operator or a method on one ciphertext is
-//! the slice form with one element. Scalars and the ciphertexts themselves are public; plaintexts that
-//! are added, and all noise, are not.
+//! Every operation takes slices and a number of threads. An operator or a method on one ciphertext is the
+//! slice form with one element. Scalars and ciphertexts are public. Noise, and plaintexts that are added, are
+//! secret.
 
 use core::fmt;
-use core::ops::{Add, AddAssign};
+use core::ops::{Add, AddAssign, Range};
 
 use rand_core::CryptoRng;
 
@@ -13,41 +13,48 @@ use crate::arith::lanes::Lanes;
 use crate::arith::modulus::Scratch;
 use crate::arith::nat;
 use crate::arith::pow;
+use crate::arith::units::{Canonical, Group, Loose, Mont, N, N2, Number, OverR, Plain, Value};
 use crate::{Blinding, BlindingPool, EncryptionKey, Error, Plaintext, SlotLayout, Threads};
 
-/// An encrypted integer: a unit modulo `n^2`, canonical.
+/// An encrypted integer: a unit modulo `n^2`.
 ///
-/// Inside, it is a base-`n` pair in the Montgomery form of the back end; outside, see
-/// [`EncryptionKey::encode`] and [`EncryptionKey::to_integers`].
+/// In memory, it is a base-`n` pair in the Montgomery form of the back end. [`EncryptionKey::encode`] and
+/// [`EncryptionKey::to_integers`] convert it into portable forms.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ciphertext {
     key: EncryptionKey,
-    digits: Box<[u64]>,
+    digits: Number<N2, Mont, Canonical, Box<[u64]>>,
 }
 
+/// The digits of a ciphertext.
+pub(crate) type Digits<'a> = Number<N2, Mont, Canonical, &'a [u64]>;
+
+/// A group of ciphertexts.
+pub(crate) type Pairs<F> = Group<N2, F, Loose, Lanes>;
+
 impl Ciphertext {
-    pub(crate) fn from_digits(key: &EncryptionKey, digits: Box<[u64]>) -> Self {
+    pub(crate) fn from_digits(key: &EncryptionKey, digits: Number<N2, Mont, Canonical, Box<[u64]>>) -> Self {
         Self { key: key.clone(), digits }
     }
 
-    pub(crate) fn digits(&self) -> &[u64] {
-        &self.digits
+    pub(crate) fn digits(&self) -> Digits<'_> {
+        self.digits.view()
     }
 
-    /// The key it was made with.
+    /// Returns the key that the ciphertext was made with.
     pub fn key(&self) -> &EncryptionKey {
         &self.key
     }
 
-    /// Whether it has no noise: `c = 1` modulo `n`, so that anybody can read it.
+    /// Returns whether the ciphertext has no noise: `c = 1` modulo `n`, so that anyone can read it.
     pub fn is_trivial(&self) -> bool {
-        let n = self.key.modulus();
-        self.digits[..n.residue_words()] == n.one()[..n.residue_words()]
+        let [lower, _] = self.digits().halves();
+        lower == self.key.modulus().one()
     }
 
-    /// The encryption of zero without noise: the neutral element of addition. It hides nothing.
+    /// Returns the encryption of zero without noise, the neutral element of addition. It hides nothing.
     pub fn neutral(key: &EncryptionKey) -> Self {
-        Self::from_digits(key, key.modulus().one().into())
+        Self::from_digits(key, key.modulus().one().boxed())
     }
 }
 
@@ -69,7 +76,7 @@ impl Add for &Ciphertext {
 }
 
 /// # Panics
-/// As for references.
+/// As the addition of references.
 impl Add for Ciphertext {
     type Output = Self;
     fn add(mut self, other: Self) -> Self {
@@ -88,7 +95,7 @@ impl AddAssign<&Self> for Ciphertext {
     }
 }
 
-/// Encrypting.
+/// Encryption.
 impl EncryptionKey {
     /// Encrypts one plaintext.
     ///
@@ -115,11 +122,11 @@ impl EncryptionKey {
         self.encrypt_with(plaintexts, blindings, threads)
     }
 
-    /// Encrypts a batch with blindings made ahead of time, each used up.
+    /// Encrypts a batch with blindings made ahead of time. Each is consumed.
     ///
     /// # Errors
-    /// [`Error::Length`] if there is not one blinding for each plaintext, [`Error::KeyMismatch`] if any of
-    /// them belongs to another key.
+    /// [`Error::Length`] if the number of blindings differs from the number of plaintexts,
+    /// [`Error::KeyMismatch`] if any of them belongs to another key.
     pub fn encrypt_with(
         &self,
         plaintexts: &[Plaintext],
@@ -128,16 +135,16 @@ impl EncryptionKey {
     ) -> Result<Vec<Ciphertext>, Error> {
         same_length(plaintexts.len(), blindings.len())?;
         self.check_plaintexts(plaintexts)?;
-        // the noise stays where it is wiped
+        // The noise is borrowed from the blindings, which wipe it.
         let noise = blindings.iter().map(|blinding| blinding.digits(self)).collect::<Result<Vec<_>, _>>()?;
-        self.add_plain_digits(&noise, plaintexts, threads)
+        Ok(self.add_plain_digits(&noise, plaintexts, threads))
     }
 
     /// Encrypts a batch with blindings from a pool.
     ///
     /// # Errors
-    /// [`Error::PoolEmpty`] if the pool does not hold enough, otherwise as
-    /// [`EncryptionKey::encrypt_with`]; the pool then keeps what it has.
+    /// [`Error::PoolEmpty`] if the pool does not hold enough, otherwise as [`EncryptionKey::encrypt_with`].
+    /// After an error, the pool keeps its blindings.
     pub fn encrypt_from_pool(
         &self,
         plaintexts: &[Plaintext],
@@ -152,7 +159,8 @@ impl EncryptionKey {
         self.encrypt_with(plaintexts, blindings, threads)
     }
 
-    /// Gives each ciphertext fresh noise: it decrypts to the same, and nobody can link the two.
+    /// Gives each ciphertext fresh noise. It decrypts to the same plaintext, and nobody can link the two
+    /// ciphertexts.
     ///
     /// # Errors
     /// [`Error::KeyMismatch`] if a ciphertext belongs to another key.
@@ -171,9 +179,9 @@ impl EncryptionKey {
     }
 }
 
-/// Computing with ciphertexts.
+/// Arithmetic on ciphertexts.
 impl EncryptionKey {
-    /// The sums `xs[i] + ys[i]`.
+    /// Returns the sums `xs[i] + ys[i]`.
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`].
@@ -189,10 +197,10 @@ impl EncryptionKey {
         Ok(self.add_digits(&digits(xs), &digits(ys), threads))
     }
 
-    /// `xs[i] += ys[i]`.
+    /// Adds `ys[i]` to `xs[i]`.
     ///
     /// # Errors
-    /// [`Error::Length`] or [`Error::KeyMismatch`]; nothing has been added then.
+    /// [`Error::Length`] or [`Error::KeyMismatch`]. After an error, `xs` is unchanged.
     pub fn add_assign(
         &self,
         xs: &mut [Ciphertext],
@@ -203,35 +211,35 @@ impl EncryptionKey {
         self.check_ciphertexts(xs)?;
         self.check_ciphertexts(ys)?;
         let n = self.modulus();
-        // in place: where sums run on, making new ciphertexts would cost a tenth of the time
+        // In place, because allocating new ciphertexts would cost a tenth of the time.
         threads.for_each(xs, n.lanes(), |start, xs| {
-            let Workspace { mut z, mut x, mut y, mut scratch } = Workspace::new(self);
+            let (mut z, mut x, mut y, mut scratch) = (n.pairs(), n.pairs(), n.pairs(), n.scratch());
             for (xs, ys) in xs.chunks_mut(n.lanes()).zip(ys[start..].chunks(n.lanes())) {
                 n.gather(&mut x, &digits(xs), n.one());
                 n.gather(&mut y, &digits(ys), n.one());
-                n.mul_pair(&mut z, &x, &y, &mut scratch);
-                n.canonical_pair(&mut z, &mut scratch);
-                n.scatter(&mut xs.iter_mut().map(|x| &mut x.digits[..]).collect::<Vec<_>>(), &z);
+                n.mul(&mut z, &x, &y, &mut scratch);
+                let mut targets: Vec<_> = xs.iter_mut().map(|x| x.digits.view_mut()).collect();
+                n.scatter(&mut targets, &n.canonical(&mut z, &mut scratch));
             }
         });
         Ok(())
     }
 
-    /// The sum of all of them; of none, the neutral element.
+    /// Returns the sum of all ciphertexts. The empty sum is the neutral element.
     ///
     /// # Errors
     /// [`Error::KeyMismatch`].
     pub fn sum(&self, ciphertexts: &[Ciphertext], threads: Threads) -> Result<Ciphertext, Error> {
         self.check_ciphertexts(ciphertexts)?;
         let n = self.modulus();
-        // each lane sums its share, then the lanes are added up
+        // Each lane sums its share. Then the lanes are added up.
         let partial: Vec<Ciphertext> = threads.map(ciphertexts.len(), n.lanes(), |range| {
             let mut scratch = n.scratch();
-            let mut sum = n.broadcast(n.one());
+            let mut sum = n.ones();
             let (mut x, mut next) = (n.pairs(), n.pairs());
             for group in ciphertexts[range].chunks(n.lanes()) {
                 n.gather(&mut x, &digits(group), n.one());
-                n.mul_pair(&mut next, &sum, &x, &mut scratch);
+                n.mul(&mut next, &sum, &x, &mut scratch);
                 core::mem::swap(&mut next, &mut sum);
             }
             self.take_apart(&mut sum, n.lanes(), &mut scratch)
@@ -245,7 +253,7 @@ impl EncryptionKey {
         Ok(all.pop().unwrap_or_else(|| Ciphertext::neutral(self)))
     }
 
-    /// The sums `xs[i] + ms[i]` of ciphertexts and plaintexts. The noise stays the same.
+    /// Returns the sums `xs[i] + ms[i]` of ciphertexts and plaintexts. The noise stays the same.
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`].
@@ -258,11 +266,11 @@ impl EncryptionKey {
         same_length(xs.len(), ms.len())?;
         self.check_ciphertexts(xs)?;
         self.check_plaintexts(ms)?;
-        self.add_plain_digits(&digits(xs), ms, threads)
+        Ok(self.add_plain_digits(&digits(xs), ms, threads))
     }
 
-    /// The products `ks[i] * xs[i]` with small public integers. Takes longer for larger ones; zero gives the
-    /// neutral element, which has no noise.
+    /// Returns the products `ks[i] * xs[i]` with small public integers. The time depends on the integers. A
+    /// product by zero is the neutral element, which has no noise.
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::KeyMismatch`].
@@ -275,7 +283,8 @@ impl EncryptionKey {
         same_length(xs.len(), ks.len())?;
         self.check_ciphertexts(xs)?;
         let n = self.modulus();
-        let products = self.by_group(xs.len(), threads, |range, Workspace { z, x, scratch, .. }| {
+        let buffers = || n.pairs();
+        let products = self.by_group(xs.len(), threads, buffers, |range, z, x, scratch| {
             n.gather(x, &digits(&xs[range.clone()]), n.one());
             let exponents: Vec<u64> = ks[range].iter().map(|k| k.unsigned_abs()).collect();
             *z = pow::pow_small_vartime(n, x, &exponents, scratch);
@@ -287,34 +296,31 @@ impl EncryptionKey {
             .collect()
     }
 
-    /// `-x`, by the inverse of a pair: `(c0 + c1 n)^-1 = c0^-1 (1 - c1 c0^-1 n)`.
+    /// Returns `-x`, by the inverse of a pair: `(c0 + c1 n)^-1 = c0^-1 (1 - c1 c0^-1 n)`.
     fn negate_vartime(&self, x: &Ciphertext) -> Result<Ciphertext, Error> {
         let n = self.modulus();
-        let (c0, c1) = x.digits.split_at(n.residue_words());
-        let (c0, c1) = (nat::from_limbs(&n.limbs_of(c0)), nat::from_limbs(&n.limbs_of(c1)));
-        // x is in Montgomery form c R; its inverse in that form is (c R)^-1 R^2
+        let [c0, c1] = x.digits().halves().map(|half| nat::from_limbs(&n.representation(&half)));
         let inverse = nat::invert_vartime(&c0, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;
         let n_squared = nat::mul(n.nat(), n.nat());
         let whole = nat::add(&c0, &nat::mul(&c1, n.nat()));
-        // one Newton step lifts an inverse modulo n to one modulo n^2
+        // One Newton step lifts an inverse modulo n to an inverse modulo n^2.
         let product = nat::rem(&nat::mul(&whole, &inverse), &n_squared);
         let correction = nat::sub(&nat::add(&n_squared, &nat::small(2)), &product);
         let lifted = nat::rem(&nat::mul(&inverse, &correction), &n_squared);
         let mut scratch = n.scratch();
-        let group = n.broadcast(&n.pair_digits(&lifted));
-        let r_squared = n.broadcast(n.r_squared());
-        let (mut once, mut twice) = (n.pairs(), n.pairs());
-        // each multiplication by R^2 brings one factor R
-        n.mul_pair(&mut once, &group, &r_squared, &mut scratch);
-        n.mul_pair(&mut twice, &once, &r_squared, &mut scratch);
-        one(self.take_apart(&mut twice, 1, &mut scratch))
+        // The inverse of c R is c^-1 / R.
+        let over_r = n.broadcast(&n.pair(&lifted).claim_form::<OverR>());
+        let (mut plain, mut negated) = (n.pairs(), n.pairs());
+        n.mul(&mut plain, &over_r, &n.r_squared(), &mut scratch);
+        n.enter(&mut negated, &plain, &mut scratch);
+        one(self.take_apart(&mut negated, 1, &mut scratch))
     }
 
-    /// Packs ciphertexts by Horner's rule: each `columns[i]` becomes one ciphertext whose slot `j` is
-    /// `columns[i][j]`, to be decrypted at once and unpacked by the same layout.
+    /// Packs ciphertexts by Horner's rule. Each `columns[i]` becomes one ciphertext whose slot `j` is
+    /// `columns[i][j]`. It is decrypted at once and unpacked by the same layout.
     ///
     /// # Errors
-    /// [`Error::Length`] for a column longer than a plaintext has slots, [`Error::KeyMismatch`].
+    /// [`Error::Length`] for a column that is longer than a plaintext has slots, [`Error::KeyMismatch`].
     pub fn pack(
         &self,
         columns: &[&[Ciphertext]],
@@ -327,92 +333,84 @@ impl EncryptionKey {
             return Err(Error::Length { expected: layout.slots(), found: column.len() });
         }
         let n = self.modulus();
-        Ok(self.by_group(columns.len(), threads, |range, Workspace { z, x, y, scratch }| {
+        let buffers = || (n.pairs(), n.pairs());
+        Ok(self.by_group(columns.len(), threads, buffers, |range, z, (x, y), scratch| {
             let columns = &columns[range];
             let height = columns.iter().map(|column| column.len()).max().unwrap_or(0);
-            *z = n.broadcast(n.one());
+            *z = n.ones();
             for j in (0..height).rev() {
                 if j + 1 < height {
                     for _ in 0..layout.slot_bits() {
-                        n.square_pair(y, z, scratch);
+                        n.square(y, z, scratch);
                         core::mem::swap(y, z);
                     }
                 }
-                let row: Vec<&[u64]> =
+                let row: Vec<_> =
                     columns.iter().map(|column| column.get(j).map_or(n.one(), Ciphertext::digits)).collect();
                 n.gather(x, &row, n.one());
-                n.mul_pair(y, z, x, scratch);
+                n.mul(y, z, x, scratch);
                 core::mem::swap(y, z);
             }
         }))
     }
 
-    fn add_digits(&self, xs: &[&[u64]], ys: &[&[u64]], threads: Threads) -> Vec<Ciphertext> {
+    fn add_digits(&self, xs: &[Digits<'_>], ys: &[Digits<'_>], threads: Threads) -> Vec<Ciphertext> {
         let n = self.modulus();
-        self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
+        let buffers = || (n.pairs(), n.pairs());
+        self.by_group(xs.len(), threads, buffers, |range, z, (x, y), scratch| {
             n.gather(x, &xs[range.clone()], n.one());
             n.gather(y, &ys[range], n.one());
-            n.mul_pair(z, x, y, scratch);
+            n.mul(z, x, y, scratch);
         })
     }
 
-    /// `c (1 + m n) = c0 + (c1 + m c0) n`: one product modulo `n`, and one to bring `m` into form.
-    fn add_plain_digits(
-        &self,
-        xs: &[&[u64]],
-        ms: &[Plaintext],
-        threads: Threads,
-    ) -> Result<Vec<Ciphertext>, Error> {
+    /// Returns `c (1 + m n) = c0 + (c1 + m c0) n`: one product modulo `n`, and one to enter Montgomery form.
+    fn add_plain_digits(&self, xs: &[Digits<'_>], ms: &[Plaintext], threads: Threads) -> Vec<Ciphertext> {
         let n = self.modulus();
-        let half = n.residues().len();
-        let r_squared = n.broadcast(&n.r_squared()[..n.residue_words()]);
-        let zero = Lanes::zeros(n.residue_words());
-        Ok(self.by_group(xs.len(), threads, |range, Workspace { z, x, y, scratch }| {
-            let plain: Vec<Lanes> =
-                ms[range.clone()].iter().map(|m| n.digits_of(m.residue(), n.residue_words())).collect();
-            let (m, factor) = x.split_at_mut(half);
-            n.gather(m, &plain.iter().map(|m| &**m).collect::<Vec<_>>(), &zero);
-            n.gather(z, &xs[range], n.one());
-            let (lower, upper) = z.split_at_mut(half);
-            n.mul(factor, m, &r_squared, scratch);
-            let product = &mut y[..half];
-            n.mul(product, factor, lower, scratch);
-            n.canonical(product, scratch);
-            n.add(upper, product, scratch);
-        }))
+        let zero: Number<N, Plain, Canonical, _> = n.residue(&nat::small(0));
+        let buffers = || (n.residues(), n.residues(), n.residues());
+        self.by_group(xs.len(), threads, buffers, |range, z, (plain, m, product), scratch| {
+            let residues: Vec<_> =
+                ms[range.clone()].iter().map(|m| n.residue_of_limbs(m.residue())).collect();
+            n.gather(plain, &residues.iter().map(Value::view).collect::<Vec<_>>(), zero.view());
+            n.enter(m, plain, scratch);
+            let [lower, mut upper] = n.gather(z, &xs[range], n.one()).halves_mut();
+            n.mul(product, m, &lower, scratch);
+            n.add(&mut upper, &n.canonical(product, scratch), scratch);
+        })
     }
 
-    /// Runs `work` on groups of as many ciphertexts as there are lanes; it leaves the results in `z`.
-    pub(crate) fn by_group(
+    /// Runs `work` on groups of as many ciphertexts as there are lanes, with one set of `buffers` per thread.
+    /// `work` writes its result to the group it is given.
+    pub(crate) fn by_group<B>(
         &self,
         count: usize,
         threads: Threads,
-        work: impl Fn(core::ops::Range<usize>, &mut Workspace) + Sync,
+        buffers: impl Fn() -> B + Sync,
+        work: impl Fn(Range<usize>, &mut Pairs<Mont>, &mut B, &mut Scratch) + Sync,
     ) -> Vec<Ciphertext> {
         let n = self.modulus();
         threads.map(count, n.lanes(), |range| {
-            let mut workspace = Workspace::new(self);
+            let (mut z, mut buffers, mut scratch) = (n.pairs(), buffers(), n.scratch());
             let mut results = Vec::with_capacity(range.len());
             for start in range.clone().step_by(n.lanes()) {
                 let end = range.end.min(start + n.lanes());
-                work(start..end, &mut workspace);
-                results.extend(self.take_apart(&mut workspace.z, end - start, &mut workspace.scratch));
+                work(start..end, &mut z, &mut buffers, &mut scratch);
+                results.extend(self.take_apart(&mut z, end - start, &mut scratch));
             }
             results
         })
     }
 
-    /// The first `count` ciphertexts of a group, made canonical.
+    /// Returns the first `count` ciphertexts of a group.
     pub(crate) fn take_apart(
         &self,
-        group: &mut [u64],
+        group: &mut Pairs<Mont>,
         count: usize,
         scratch: &mut Scratch,
     ) -> Vec<Ciphertext> {
         let n = self.modulus();
-        n.canonical_pair(group, scratch);
-        let mut all: Vec<Box<[u64]>> = (0..count).map(|_| vec![0; n.pair_words()].into()).collect();
-        n.scatter(&mut all.iter_mut().map(|digits| &mut digits[..]).collect::<Vec<_>>(), group);
+        let all = n.take_apart(&n.canonical(group, scratch), count);
         all.into_iter().map(|digits| Ciphertext::from_digits(self, digits)).collect()
     }
 
@@ -425,22 +423,7 @@ impl EncryptionKey {
     }
 }
 
-/// Groups of pairs to work in, made once a thread; the result goes into `z`.
-pub(crate) struct Workspace {
-    pub(crate) z: Lanes,
-    pub(crate) x: Lanes,
-    pub(crate) y: Lanes,
-    pub(crate) scratch: Scratch,
-}
-
-impl Workspace {
-    pub(crate) fn new(key: &EncryptionKey) -> Self {
-        let n = key.modulus();
-        Self { z: n.pairs(), x: n.pairs(), y: n.pairs(), scratch: n.scratch() }
-    }
-}
-
-fn digits(ciphertexts: &[Ciphertext]) -> Vec<&[u64]> {
+fn digits(ciphertexts: &[Ciphertext]) -> Vec<Digits<'_>> {
     ciphertexts.iter().map(Ciphertext::digits).collect()
 }
 
@@ -448,7 +431,7 @@ fn same_length(expected: usize, found: usize) -> Result<(), Error> {
     if expected == found { Ok(()) } else { Err(Error::Length { expected, found }) }
 }
 
-/// The only element of a batch of one.
+/// Returns the only element of a batch of one.
 fn one(mut all: Vec<Ciphertext>) -> Result<Ciphertext, Error> {
     let found = all.len();
     all.pop().ok_or(Error::Length { expected: 1, found })

@@ -1,5 +1,7 @@
-//! What can go wrong. Errors about keys, ranges and layouts say what is wrong; a failed decryption and
-//! a key file that does not open say nothing, because the details would help an attacker.
+//! Errors. A failed decryption, and a key file that cannot be decrypted, give no details, because these would
+//! help an attacker. All other errors say what is wrong.
+
+use core::fmt;
 
 use thiserror::Error;
 
@@ -7,16 +9,16 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The modulus has a length that is not offered.
-    #[error("a key of {bits} bits is not supported; use 2048, 3072 or 4096")]
+    /// The length of the modulus is not supported.
+    #[error("keys of {bits} bits are not supported; use 2048, 3072 or 4096")]
     KeySize {
-        /// Bits of the modulus that was given.
+        /// The bits of the modulus.
         bits: u32,
     },
     /// The modulus is even.
     #[error("the modulus is even; it cannot be a product of two large primes")]
     KeyEven,
-    /// The modulus has a factor that trial division finds.
+    /// Trial division found a factor of the modulus.
     #[error("the modulus is divisible by {factor}; it must have no small factors")]
     KeySmallFactor {
         /// The factor.
@@ -28,101 +30,146 @@ pub enum Error {
     /// The modulus is a power of a smaller number.
     #[error("the modulus is a perfect power; it must be a product of two different primes")]
     KeyPerfectPower,
-    /// The modulus leads to noise that hides nothing.
-    #[error("the noise base of this modulus is degenerate; ask for another key")]
+    /// The noise of this modulus would not hide anything.
+    #[error("the noise base of this modulus is degenerate; generate another key")]
     KeyDegenerate,
-    /// Two numbers that do not make a key.
-    #[error("these factors do not make a key: they must be safe primes of equal length, far apart")]
+    /// The factors of a secret key are not suitable.
+    #[error("the factors of a key must be safe primes of equal length that are far apart")]
     KeyFactors,
-    /// Keys, ciphertexts, blindings or plaintexts of different keys were mixed.
-    #[error("these belong to different keys")]
+    /// Ciphertexts, blindings, plaintexts or layouts of different keys were mixed.
+    #[error("the operands belong to different keys")]
     KeyMismatch,
-    /// A plaintext outside `(-n/2, n/2)`.
+    /// A plaintext is outside `(-n/2, n/2)`.
     #[error("the plaintext is out of range; its magnitude must be below half the modulus")]
     PlaintextRange,
-    /// A ciphertext of the wrong length.
+    /// The bytes do not hold a whole number of ciphertexts.
     #[error(
-        "a ciphertext of this key has {expected} bytes; {found} bytes do not hold a whole number of them"
+        "a ciphertext of this key has {expected} bytes; {found} bytes are not a whole number of ciphertexts"
     )]
     CiphertextLength {
-        /// Bytes of one ciphertext.
+        /// The bytes of one ciphertext.
         expected: usize,
-        /// Bytes that were given.
+        /// The bytes that were given.
         found: usize,
     },
-    /// A ciphertext that is 0 or not below `n^2`.
-    #[error("ciphertext {index} is out of range; it must be canonical, above 0 and below n^2")]
+    /// A ciphertext is 0 or not below `n^2`, or a half of it is not below `n`.
+    #[error("ciphertext {index} is out of range; both halves must be below n, and the lower one above 0")]
     CiphertextRange {
-        /// Which one, counted from 0.
+        /// Its index, counted from 0.
         index: usize,
     },
-    /// A ciphertext that has a factor in common with the modulus.
+    /// A ciphertext has a factor in common with the modulus.
     #[error("ciphertext {index} is not a unit; it shares a factor with the modulus")]
     CiphertextUnit {
-        /// Which one, counted from 0.
+        /// Its index, counted from 0.
         index: usize,
     },
-    /// Slices that should be equally long are not.
+    /// Two slices must be equally long and are not.
     #[error("expected {expected} elements, found {found}")]
     Length {
-        /// How many were expected.
+        /// The number of elements expected.
         expected: usize,
-        /// How many there are.
+        /// The number of elements found.
         found: usize,
     },
-    /// A position of a running sum that appears twice, or beyond those there are.
-    #[error("position {position} appears twice or is out of range; give distinct ones below {positions}")]
+    /// A position of a running sum appears twice or is out of range.
+    #[error(
+        "position {position} appears twice or is out of range; positions must be distinct and below {positions}"
+    )]
     Position {
-        /// The first that is wrong.
+        /// The first position that is wrong.
         position: u32,
-        /// How many positions there are.
+        /// The number of positions.
         positions: usize,
     },
-    /// A running sum of more terms than can be counted.
-    #[error("the sum at position {position} has too many terms; start another")]
+    /// A running sum has no terms, or more than can be counted.
+    #[error("the sum at position {position} must have between 1 and 4294967295 terms")]
     Terms {
-        /// Where.
+        /// The position of the sum.
         position: u32,
     },
-    /// A value that does not fit its slot.
+    /// A value does not fit its slot.
     #[error("value {index} does not fit its slot; its magnitude must stay below {bound}")]
     SlotOverflow {
-        /// Which one, counted from 0.
+        /// Its index, counted from 0.
         index: usize,
-        /// The bound of a single value.
+        /// The bound for the magnitude of a value.
         bound: i64,
     },
-    /// A layout that cannot hold anything.
-    #[error("slots of {value_bits} value bits for {terms} terms do not fit: {reason}")]
+    /// A layout is not possible.
+    #[error("slots for {terms} terms of {value_bits} bits are not possible: {reason}")]
     SlotLayout {
-        /// Bits of one value, sign included.
+        /// The bits of one value, including the sign.
         value_bits: u32,
-        /// Values that are summed in one slot.
+        /// The number of values that are summed in one slot.
         terms: u64,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A packed plaintext with something beyond its slots: an overflow or tampering.
+    /// A packed plaintext overflows its slots, or was tampered with.
     #[error("the packed plaintext overflows its slots")]
     SlotResidue,
-    /// The pool holds fewer blindings than the operation consumes.
-    #[error("the pool holds {available} blindings and {wanted} are needed; refill it first")]
+    /// The pool holds fewer blindings than the operation needs.
+    #[error("the pool holds {available} blindings, but {wanted} are needed; refill it first")]
     PoolEmpty {
-        /// Blindings asked for.
+        /// The number of blindings needed.
         wanted: usize,
-        /// Blindings there are.
+        /// The number of blindings in the pool.
         available: usize,
     },
-    /// Decryption failed. Nothing more is said.
-    #[error("decryption failed")]
-    Decryption,
-    /// A key file that is not one, or of another version.
-    #[error("this is not a key of a version this program reads: {reason}")]
-    KeyFormat {
-        /// What is wrong with its outside.
+    /// A number cannot be encrypted, or a decrypted one does not fit its type. Only the module `simple` returns it.
+    #[error("number {index} {reason}")]
+    Number {
+        /// Its index, counted from 0.
+        index: usize,
+        /// What is wrong with it.
         reason: &'static str,
     },
-    /// A key file that does not open: wrong passphrase, or altered.
-    #[error("the key does not open: the passphrase is wrong or the file is damaged")]
-    KeySealed,
+    /// Two encrypted vectors have different numbers of fractional bits, or integers were expected and fractions found.
+    #[error("expected {expected} fractional bits, found {found}")]
+    FractionalBits {
+        /// The number of fractional bits expected.
+        expected: u32,
+        /// The number of fractional bits found.
+        found: u32,
+    },
+    /// The operating system provides no randomness.
+    #[error("the operating system provides no randomness")]
+    Randomness,
+    /// The decryption failed. The reason is not given.
+    #[error("the decryption failed")]
+    Decryption,
+    /// The bytes are not a key file of a supported version.
+    #[error("the key file cannot be read: {reason}")]
+    KeyFormat {
+        /// The reason.
+        reason: &'static str,
+    },
+    /// The key file holds a public key instead of a secret one, or the other way round.
+    #[error("the file holds a {found} key")]
+    KeyKind {
+        /// The kind of key in the file.
+        found: KeyKind,
+    },
+    /// The secret key cannot be decrypted: the passphrase is wrong or the file was altered.
+    #[error("the key cannot be decrypted: the passphrase is wrong or the file is damaged")]
+    KeyEncrypted,
+}
+
+/// The kind of a key in a key file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// A public key.
+    Public,
+    /// A secret key, encrypted under a passphrase.
+    Secret,
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::Secret => "secret",
+        })
+    }
 }

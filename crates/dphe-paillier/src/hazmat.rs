@@ -1,21 +1,20 @@
-//! Sharp edges, behind the feature `hazmat`: short keys for reproducing the paper and for tests, chosen
-//! factors, chosen randomness. Nothing here is for data that matters.
+//! Functions that are insecure by design: short keys to reproduce the paper and for tests, chosen factors,
+//! and chosen randomness. Do not use them for data that must stay secret.
 
-use crate::arith::modulus::Ring;
 use crate::arith::nat;
 use crate::arith::pow::{self, Exponent};
 use crate::key::MAX_MODULUS_BYTES;
 use crate::{Ciphertext, DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, Plaintext, Threads};
 
-/// A key length below 2048 bits: 1024 as in the paper, or less for fast tests.
+/// Returns a key length below 2048 bits, such as 1024 as in the paper, or less for fast tests.
 ///
 /// # Errors
-/// [`Error::KeySize`] unless it is a multiple of 128 from 128 on, or a supported length.
+/// [`Error::KeySize`] unless it is a positive multiple of 128 or a supported length.
 pub fn insecure_key_bits(bits: u32) -> Result<KeyBits, Error> {
     KeyBits::insecure(bits)
 }
 
-/// A public key of any length that [`insecure_key_bits`] allows.
+/// Creates a public key of any length that [`insecure_key_bits`] allows.
 ///
 /// # Errors
 /// As [`EncryptionKey::from_modulus`].
@@ -32,19 +31,19 @@ pub fn read_public_key(bytes: &[u8]) -> Result<EncryptionKey, Error> {
     EncryptionKey::from_bytes_of(bytes, KeyBits::insecure)
 }
 
-/// Opens a secret key of any length that [`insecure_key_bits`] allows.
+/// Reads an encrypted secret key of any length that [`insecure_key_bits`] allows.
 ///
 /// # Errors
-/// As [`DecryptionKey::open`].
-pub fn open_secret_key(bytes: &[u8], passphrase: &[u8]) -> Result<DecryptionKey, Error> {
-    DecryptionKey::open_of(bytes, passphrase, KeyBits::insecure)
+/// As [`DecryptionKey::from_encrypted_bytes`].
+pub fn read_secret_key(bytes: &[u8], passphrase: &[u8]) -> Result<DecryptionKey, Error> {
+    DecryptionKey::from_encrypted_bytes_of(bytes, passphrase, KeyBits::insecure)
 }
 
-/// The secret key with these factors, big-endian. They should be safe primes; that is not checked.
+/// Creates the secret key with these factors, big-endian. They should be safe primes, which is not checked.
 ///
 /// # Errors
-/// [`Error::KeyFactors`] if they are even, of different lengths or too close, [`Error::KeySize`] if they do
-/// not make a modulus of an allowed length.
+/// [`Error::KeyFactors`] if they are even, of different lengths or too close to each other,
+/// [`Error::KeySize`] if the length of their product is not allowed.
 pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionKey, Error> {
     let read = |x: &[u8]| nat::from_be_bytes(x, MAX_MODULUS_BYTES / 2).ok_or(Error::KeyFactors);
     let (p, q) = (read(p)?, read(q)?);
@@ -55,12 +54,12 @@ pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionK
     DecryptionKey::from_factors(&p, &q, bits, mode)
 }
 
-/// Textbook encryption `(1 + m n) r^n` with the caller's `r` (big-endian), a unit below `n`. Whoever
-/// uses an `r` twice gives the difference of the plaintexts away.
+/// Encrypts by the textbook as `(1 + m n) r^n` with the caller's `r` (big-endian), a unit below `n`. Using an
+/// `r` twice reveals the difference of the plaintexts.
 ///
 /// # Errors
 /// [`Error::CiphertextRange`] or [`Error::CiphertextUnit`] if `r` is not a unit below `n`,
-/// [`Error::KeyMismatch`] for a foreign plaintext.
+/// [`Error::KeyMismatch`] for a plaintext of another key.
 pub fn encrypt_with_nonce(key: &EncryptionKey, m: &Plaintext, r: &[u8]) -> Result<Ciphertext, Error> {
     let n = key.modulus();
     let r = nat::from_be_bytes(r, key.modulus_bytes()).ok_or(Error::CiphertextRange { index: 0 })?;
@@ -70,10 +69,9 @@ pub fn encrypt_with_nonce(key: &EncryptionKey, m: &Plaintext, r: &[u8]) -> Resul
     nat::invert_vartime(&r, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;
     let mut scratch = n.scratch();
     let mut base = n.pairs();
-    let digits = n.broadcast(&n.pair_digits(&r));
-    n.mul_pair(&mut base, &digits, &n.broadcast(n.r_squared()), &mut scratch);
+    n.enter(&mut base, &n.broadcast(&n.pair(&r)), &mut scratch);
     let exponent = Exponent::new(n.nat(), n.bits());
-    let mut power = pow::pow(n, Ring::ModNSquared, &base, &exponent, &mut scratch);
+    let mut power = pow::pow(n, &base, &exponent, &mut scratch);
     let noise = key.take_apart(&mut power, 1, &mut scratch);
     let mut all = key.add_plain(&noise, core::slice::from_ref(m), Threads::ONE)?;
     all.pop().ok_or(Error::KeyMismatch)

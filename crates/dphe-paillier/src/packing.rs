@@ -1,14 +1,15 @@
-//! Many small numbers in one plaintext.
+//! Packing of many small numbers into one plaintext.
 
 use zeroize::Zeroizing;
 
 use crate::arith::nat;
 use crate::{EncryptionKey, Error, KeyBits, Plaintext};
 
-/// How small signed numbers share a plaintext: `sum_k v_k 2^(slot_bits k)`, signs included, no offsets.
+/// The layout of small signed numbers in a plaintext: `sum_k v_k 2^(slot_bits k)`, where the `v_k` keep their
+/// signs.
 ///
-/// A sum of packed plaintexts is the packed sums, so ciphertexts of packed plaintexts can be added; the
-/// layout leaves room for a stated number of terms.
+/// The sum of packed plaintexts holds the sums of their slots, so ciphertexts of packed plaintexts can be
+/// added. The layout leaves room for a given number of terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLayout {
     key_bits: KeyBits,
@@ -19,17 +20,19 @@ pub struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// Slots for values of `value_bits` bits, sign included, of which up to `terms` are added up.
+    /// Creates a layout for values of `value_bits` bits, including the sign, of which up to `terms` are added
+    /// up.
     ///
     /// # Errors
-    /// [`Error::SlotLayout`] if such a slot cannot be, or is wider than 64 bits or than the plaintext.
+    /// [`Error::SlotLayout`] if a slot would have no room for a value, or more than 64 bits, or more bits
+    /// than a plaintext.
     pub fn new(key: &EncryptionKey, value_bits: u32, terms: u64) -> Result<Self, Error> {
         let error = |reason| Error::SlotLayout { value_bits, terms, reason };
         if value_bits < 2 {
-            return Err(error("a value needs at least two bits, one of them the sign"));
+            return Err(error("a value needs at least two bits, one of which is the sign"));
         }
         if terms == 0 {
-            return Err(error("at least one term must fit"));
+            return Err(error("a slot needs room for at least one term"));
         }
         let slot_bits = value_bits.saturating_add(64 - (terms - 1).leading_zeros());
         if slot_bits > 64 {
@@ -37,42 +40,42 @@ impl SlotLayout {
         }
         let slots = ((key.bits().get() - 2) / slot_bits) as usize;
         if slots == 0 {
-            return Err(error("not one slot fits the plaintext"));
+            return Err(error("a plaintext has no room for a slot"));
         }
         Ok(Self { key_bits: key.bits(), value_bits, terms, slot_bits, slots })
     }
 
-    /// Bits of one slot.
+    /// Returns the bits of one slot.
     pub fn slot_bits(&self) -> u32 {
         self.slot_bits
     }
 
-    /// Slots of one plaintext.
+    /// Returns the slots of one plaintext.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// How many values may be added up in a slot.
+    /// Returns how many values may be added up in a slot.
     pub fn terms(&self) -> u64 {
         self.terms
     }
 
-    /// Values must be above `-bound` and below `bound`.
+    /// Returns the bound: values must be above `-bound` and below `bound`.
     pub fn bound(&self) -> i64 {
-        // value_bits is at most 64, when one term fits; the bound is then that of i64 itself
+        // With 64 value bits, one term fits, and the bound is that of i64 itself.
         1i64.checked_shl(self.value_bits - 1).filter(|&bound| bound > 0).unwrap_or(i64::MAX)
     }
 
-    /// How many plaintexts hold `values` values.
+    /// Returns how many plaintexts hold `values` values.
     pub fn plaintexts(&self, values: usize) -> usize {
         values.div_ceil(self.slots)
     }
 
-    /// Packs values, the last plaintext filled up with zeros.
+    /// Packs values. The last plaintext is filled up with zeros.
     ///
     /// # Errors
-    /// [`Error::SlotOverflow`] for a value that does not fit, [`Error::KeyMismatch`] for a key of another
-    /// length than the layout was made for; nothing is packed then.
+    /// [`Error::SlotOverflow`] for a value that does not fit, [`Error::KeyMismatch`] for a key whose length
+    /// differs from that of the layout.
     pub fn pack(&self, key: &EncryptionKey, values: &[i64]) -> Result<Vec<Plaintext>, Error> {
         self.check_key(key)?;
         let bound = self.bound();
@@ -83,7 +86,7 @@ impl SlotLayout {
         values
             .chunks(self.slots)
             .map(|values| {
-                // two's complement over the whole width: add each value sign-extended
+                // Two's complement over the whole width: each value is added with its sign extended.
                 let mut limbs = Zeroizing::new(vec![0u64; limb_count]);
                 for (k, &value) in values.iter().enumerate() {
                     add_shifted(&mut limbs, value, k as u32 * self.slot_bits);
@@ -100,16 +103,16 @@ impl SlotLayout {
     /// Unpacks the first `count` values.
     ///
     /// # Errors
-    /// [`Error::Length`] if there are not as many plaintexts as hold that many values,
-    /// [`Error::KeyMismatch`] if one is of a key of another length, [`Error::SlotResidue`] if a sum is larger
-    /// than its terms can make it or something lies beyond the slots: an overflow, or tampering.
+    /// [`Error::Length`] if the number of plaintexts is not that of `count` values, [`Error::KeyMismatch`]
+    /// for a plaintext of a key of another length, [`Error::SlotResidue`] if a sum is larger than its terms
+    /// allow or there are bits beyond the slots, because of an overflow or tampering.
     pub fn unpack(&self, plaintexts: &[Plaintext], count: usize) -> Result<Vec<i64>, Error> {
         let expected = self.plaintexts(count);
         if plaintexts.len() != expected {
             return Err(Error::Length { expected, found: plaintexts.len() });
         }
         let mut values = Vec::with_capacity(plaintexts.len() * self.slots);
-        // the largest magnitude that `terms` values can add up to, which fits a slot by construction
+        // The largest magnitude that `terms` values can add up to. It fits a slot by construction.
         let most = u128::from(self.terms) * (self.bound().unsigned_abs() as u128 - 1);
         for plaintext in plaintexts {
             self.check_key(plaintext.key())?;
@@ -120,7 +123,7 @@ impl SlotLayout {
             }
             let mut borrow = 0u64;
             for k in 0..self.slots as u32 {
-                // a negative slot below took one away
+                // A negative slot below has borrowed one.
                 let digit = slot(&limbs, k * self.slot_bits, self.slot_bits).wrapping_add(borrow);
                 let spare = 64 - self.slot_bits;
                 let value = ((digit << spare) as i64) >> spare;
@@ -130,7 +133,7 @@ impl SlotLayout {
                 }
                 values.push(value);
             }
-            // above the slots there must be nothing but sign
+            // Above the slots, there must be only copies of the sign.
             let top = self.slots as u32 * self.slot_bits;
             let rest = if borrow == 1 { u64::MAX } else { 0 };
             let bits = 64 * limbs.len() as u32 - top;
@@ -168,14 +171,14 @@ fn add_shifted(limbs: &mut [u64], value: i64, at: u32) {
         let (sum, c2) = sum.overflowing_add(u64::from(carry));
         *limb = sum;
         carry = c1 | c2;
-        // beyond the value itself, only a carry or a sign goes on
+        // Beyond the value itself, only a carry or the sign propagates.
         if i > first && (sign == 0) != carry {
             break;
         }
     }
 }
 
-/// Two's complement negation.
+/// Negates in two's complement.
 fn negate(limbs: &mut [u64]) {
     let mut carry = true;
     for limb in limbs {
@@ -185,7 +188,7 @@ fn negate(limbs: &mut [u64]) {
     }
 }
 
-/// `width <= 64` bits from bit `at` on.
+/// Returns `width <= 64` bits, starting at bit `at`.
 fn slot(limbs: &[u64], at: u32, width: u32) -> u64 {
     let (first, shift) = (at as usize / 64, at % 64);
     let low = limbs.get(first).copied().unwrap_or(0) >> shift;

@@ -1,8 +1,8 @@
-//! Threads: how many a call may use, and the one way they are used.
+//! Division of work among threads.
 
 use core::num::NonZeroUsize;
 
-/// How many threads a call may use. Results never depend on it.
+/// The number of threads that a call may use. Results never depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads(NonZeroUsize);
 
@@ -10,26 +10,26 @@ impl Threads {
     /// The calling thread only.
     pub const ONE: Self = Self(NonZeroUsize::MIN);
 
-    /// More than this are never started.
+    /// The most threads that a call ever starts.
     const MOST: usize = 256;
 
-    /// `count` threads, at least one and at most 256.
+    /// Returns `count` threads, but at least one and at most 256.
     pub fn new(count: usize) -> Self {
         Self(NonZeroUsize::new(count.min(Self::MOST)).unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// As many as the machine runs at once.
+    /// Returns as many threads as the machine runs at once.
     pub fn all() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
     }
 
-    /// The number.
+    /// Returns the number of threads.
     pub fn get(self) -> usize {
         self.0.get()
     }
 
-    /// Splits `items` into one part a thread, cut at multiples of `grain`, and runs `work` on each, with the
-    /// index of its first item. Returns what it made of the parts, in order.
+    /// Splits `items` into one part per thread, cut at multiples of `grain`, and runs `work` on each part
+    /// with the index of its first item. Returns the results in the order of the parts.
     pub(crate) fn for_each<T: Send, R: Send>(
         self,
         items: &mut [T],
@@ -48,13 +48,13 @@ impl Threads {
         })
     }
 
-    /// What one thread gets of `count` items.
+    /// Returns the share of one thread in `count` items.
     fn share(self, count: usize, grain: usize) -> usize {
         count.div_ceil(self.get()).next_multiple_of(grain.max(1)).max(1)
     }
 
-    /// Splits `0..count` into one range a thread, cut at multiples of `grain`, and joins what `work`
-    /// makes of them, in order.
+    /// Splits `0..count` into one range per thread, cut at multiples of `grain`, runs `work` on each range
+    /// and joins the results in order.
     pub(crate) fn map<R: Send>(
         self,
         count: usize,
@@ -76,7 +76,7 @@ impl Threads {
     }
 }
 
-/// What a thread returns; its panic goes on in this one.
+/// Returns the result of a thread, and resumes its panic in the calling thread.
 fn join<R>(handle: std::thread::ScopedJoinHandle<'_, R>) -> R {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

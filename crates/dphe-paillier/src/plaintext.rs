@@ -1,4 +1,4 @@
-//! What can be encrypted: signed integers.
+//! Plaintexts: signed integers in the range of a key.
 
 use core::fmt;
 
@@ -7,27 +7,27 @@ use zeroize::Zeroizing;
 use crate::arith::nat::{self, Limbs, Nat};
 use crate::{EncryptionKey, Error};
 
-/// A signed integer `m` with `|m| < n/2`, for one key: in range by construction.
+/// A signed integer `m` with `|m| < n/2` for one key. It is in range by construction.
 ///
-/// It may be somebody's secret: it is wiped when dropped and prints nothing.
+/// A plaintext may be secret. It is wiped when dropped and prints nothing.
 #[derive(Clone)]
 pub struct Plaintext {
-    /// `m` modulo `n`, as many limbs as `n` has.
+    /// `m` modulo `n`, in as many limbs as `n` has.
     residue: Limbs,
     key: EncryptionKey,
 }
 
 impl Plaintext {
-    /// The plaintext `m`.
+    /// Creates the plaintext `m`.
     ///
     /// # Errors
-    /// [`Error::PlaintextRange`] if it is not below half the modulus, which no key of a supported size
-    /// is small enough for.
+    /// [`Error::PlaintextRange`] if `m` is not below half the modulus. That cannot happen with keys of a
+    /// supported size.
     pub fn new(key: &EncryptionKey, m: i128) -> Result<Self, Error> {
         Self::from_sign_and_magnitude(key, m < 0, &m.unsigned_abs().to_be_bytes())
     }
 
-    /// The plaintext with this sign and this magnitude (big-endian).
+    /// Creates the plaintext with this sign and this magnitude (big-endian).
     ///
     /// # Errors
     /// [`Error::PlaintextRange`] if the magnitude is not below half the modulus.
@@ -55,7 +55,7 @@ impl Plaintext {
         Ok(Self { residue, key: key.clone() })
     }
 
-    /// The plaintext that is this residue modulo `n`, which must be below `n`.
+    /// Creates the plaintext with this residue modulo `n`, which is below `n`.
     pub(crate) fn from_residue(key: &EncryptionKey, residue: Limbs) -> Self {
         Self { residue, key: key.clone() }
     }
@@ -68,7 +68,7 @@ impl Plaintext {
         &self.key
     }
 
-    /// Sign and magnitude, as limbs.
+    /// Returns whether `m < 0`, and `|m|` as limbs.
     pub(crate) fn sign_and_limbs(&self) -> (bool, Limbs) {
         let n = self.key.modulus().nat();
         let residue = nat::from_limbs(&self.residue);
@@ -77,13 +77,13 @@ impl Plaintext {
         (negative, nat::limbs(&magnitude, self.residue.len()))
     }
 
-    /// Whether `m < 0`, and `|m|` in big-endian bytes of the modulus' length.
+    /// Returns whether `m < 0`, and `|m|` in as many big-endian bytes as the modulus has.
     pub fn sign_and_magnitude(&self) -> (bool, Zeroizing<Vec<u8>>) {
         let (negative, limbs) = self.sign_and_limbs();
         (negative, nat::to_be_bytes(&nat::from_limbs(&limbs), self.key.modulus_bytes()))
     }
 
-    /// The value, if it fits.
+    /// Returns the value if it fits an `i128`.
     pub fn to_i128(&self) -> Option<i128> {
         let (negative, limbs) = self.sign_and_limbs();
         if limbs.iter().skip(2).any(|&limb| limb != 0) {
@@ -94,7 +94,7 @@ impl Plaintext {
         if negative { 0i128.checked_sub_unsigned(magnitude) } else { magnitude.try_into().ok() }
     }
 
-    /// The value, if it fits.
+    /// Returns the value if it fits an `i64`.
     pub fn to_i64(&self) -> Option<i64> {
         self.to_i128()?.try_into().ok()
     }
@@ -102,7 +102,7 @@ impl Plaintext {
 
 impl PartialEq for Plaintext {
     fn eq(&self, other: &Self) -> bool {
-        // no early exit: the values may be secret
+        // No early exit, because the values may be secret.
         let differences = self.residue.iter().zip(other.residue.iter()).fold(0, |d, (a, b)| d | (a ^ b));
         self.key == other.key && core::hint::black_box(differences) == 0
     }

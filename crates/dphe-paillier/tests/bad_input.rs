@@ -1,11 +1,11 @@
-//! What comes from outside and is wrong: each gets its error, nothing panics, nothing is lost.
+//! Bad input from outside: every case has its error, nothing panics, and nothing is lost.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::LazyLock;
 
 use dphe_paillier::{
-    DecryptionKey, EncryptionKey, Error, KeyBits, NoiseMode, PassphraseCost, Plaintext, RunningSums,
+    DecryptionKey, EncryptionKey, Error, KeyBits, KeyKind, NoiseMode, PassphraseCost, Plaintext, RunningSums,
     SlotLayout, Threads, WireCiphertexts, hazmat,
 };
 use num_bigint::BigUint;
@@ -27,13 +27,13 @@ fn modulus() -> BigUint {
     BigUint::from_bytes_be(&KEY.encryption_key().modulus_be_bytes())
 }
 
-/// A modulus of 2048 bits with no small factor, from a search upwards.
+/// Returns the first number from `start` up, in steps of two, that has no small factor and satisfies `ok`.
 fn without_small_factors(start: BigUint, ok: impl Fn(&BigUint) -> bool) -> BigUint {
     (0u32..).map(|i| &start + 2 * i).find(|n| (3u32..2000).all(|q| n % q != BigUint::ZERO) && ok(n)).unwrap()
 }
 
 #[test]
-fn bad_moduli_are_named() {
+fn bad_moduli_are_refused_with_the_reason() {
     let key = |n: &BigUint| EncryptionKey::from_modulus(&n.to_bytes_be(), NoiseMode::Secure).map(|_| ());
     let one = BigUint::from(1u8);
     let top = &one << 2047u32;
@@ -62,14 +62,14 @@ fn bad_moduli_are_named() {
     }
     let p = BigUint::from_bytes_be(&safe_prime_1024());
     assert_eq!(key(&(&p * &p)), Err(Error::KeyPerfectPower));
-    // a third root of a number of 2048 bits
+    // a cube of 2048 bits
     let root = without_small_factors((&one << 682u32) + (&one << 681u32) + 1u8, |root| {
         (2000u32..20_000).all(|q| root % q != BigUint::ZERO) && root.pow(3).bits() == 2048
     });
     assert!(matches!(key(&root.pow(3)), Err(Error::KeyPerfectPower | Error::KeySmallFactor { .. })));
     let p512 = (&one << 512u32) - 569u32;
     assert_eq!(key(&p512.pow(4)), Err(Error::KeyPerfectPower));
-    // a number that would take gigabytes is refused by its length
+    // a number that is far too long is refused before it is parsed
     assert!(matches!(
         EncryptionKey::from_modulus(&vec![1; 1 << 20], NoiseMode::Secure),
         Err(Error::KeySize { .. })
@@ -89,7 +89,7 @@ fn bad_factors_are_refused() {
     assert_eq!(make(&p, &[3]), Err(Error::KeyFactors));
     assert!(make(&[], &[]).is_err());
     assert_eq!(make(&vec![255; 1 << 20], &p), Err(Error::KeyFactors));
-    // 2^1024 - 105 and the next odd number below: not even a prime, but refused for being close
+    // 2^1024 - 105 and the next odd number below are too close to each other
     let close = ((BigUint::from(1u8) << 1024u32) - 107u32).to_bytes_be();
     assert_eq!(make(&p, &close), Err(Error::KeyFactors));
     let even = ((BigUint::from(1u8) << 1024u32) - (BigUint::from(1u8) << 1000u32)).to_bytes_be();
@@ -99,7 +99,7 @@ fn bad_factors_are_refused() {
 }
 
 #[test]
-fn bad_ciphertexts_are_named() {
+fn bad_ciphertexts_are_refused_with_their_index() {
     let key = KEY.encryption_key();
     let n = modulus();
     let n_squared = &n * &n;
@@ -141,7 +141,7 @@ fn bad_ciphertexts_are_named() {
     let mut bytes = vec![0; width];
     bytes[width / 2 - 1] = 1;
     assert_eq!(decode(&bytes), Err(Error::CiphertextUnit { index: 0 }));
-    // among many, the first is named, and a zero before one that is out of range
+    // the index is that of the first bad one, whatever is wrong with it
     let good: Vec<u8> = (0..width).map(|i| u8::from(i == width - 1)).collect();
     let many = |bad: &[(usize, &[u8])]| {
         let mut all = good.repeat(40);
@@ -156,7 +156,7 @@ fn bad_ciphertexts_are_named() {
 }
 
 #[test]
-fn running_sums_refuse_what_does_not_fit_and_stay_as_they_are() {
+fn refused_folds_leave_running_sums_unchanged() {
     let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
     let batch = |key: &EncryptionKey, count: usize| {
         let ms: Vec<_> = (0..count).map(|_| Plaintext::new(key, 1).unwrap()).collect();
@@ -186,7 +186,7 @@ fn running_sums_refuse_what_does_not_fit_and_stay_as_they_are() {
 }
 
 #[test]
-fn small_numbers_that_are_not_small_tell_nothing() {
+fn decrypt_small_of_large_numbers_gives_no_details() {
     let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
     let layout = SlotLayout::new(key, 8, 4).unwrap();
     let read = |key: &EncryptionKey, values: &[i128]| {
@@ -196,7 +196,7 @@ fn small_numbers_that_are_not_small_tell_nothing() {
     };
     let open = |values: &[i128]| KEY.decrypt_small(&read(key, values), &layout, &mut rng(2), Threads::ONE);
     assert_eq!(open(&[508, -508]), Ok(vec![508, -508]));
-    // more than four terms make, though it fits the slot; the next slot's; beyond all slots
+    // too large for four terms, though it fits the slot; reaching the next slot; beyond all slots
     for bad in [509, 512, -513, 1 << 10, -(1 << 20), i128::MAX, i128::MIN] {
         assert_eq!(open(&[1, bad, 1]).unwrap_err(), Error::Decryption, "{bad}");
         assert_eq!(open(&[bad]).unwrap_err(), Error::Decryption, "{bad}");
@@ -221,7 +221,7 @@ fn small_numbers_that_are_not_small_tell_nothing() {
 
 #[test]
 fn multiples_of_a_factor_are_not_units() {
-    // two 128-bit primes make a key whose factors the test knows
+    // a key whose factors the test knows
     let p = (BigUint::from(1u8) << 128u32) - 159u32;
     let q = (BigUint::from(1u8) << 127u32) + (BigUint::from(1u8) << 126u32) + 7u32;
     let secret = hazmat::decryption_key(&p.to_bytes_be(), &q.to_bytes_be(), NoiseMode::Secure).unwrap();
@@ -230,7 +230,7 @@ fn multiples_of_a_factor_are_not_units() {
         let bad = (factor * 12_345u32).to_bytes_be();
         let read = key.from_integers(&[&[2], &bad], Threads::ONE);
         assert_eq!(read.unwrap_err(), Error::CiphertextUnit { index: 1 });
-        // the same from the wire
+        // the same in wire form
         let mut bytes = vec![0; key.ciphertext_bytes()];
         let end = bytes.len();
         bytes[end - bad.len()..].copy_from_slice(&bad);
@@ -239,12 +239,12 @@ fn multiples_of_a_factor_are_not_units() {
 }
 
 #[test]
-fn foreign_keys_do_not_mix() {
+fn operands_of_different_keys_are_refused() {
     let (key, other) = (KEY.encryption_key(), OTHER.encryption_key());
     let m = Plaintext::new(other, 1).unwrap();
     let x = other.encrypt(&m, &mut rng(1)).unwrap();
     assert_eq!(key.encrypt(&m, &mut rng(1)).unwrap_err(), Error::KeyMismatch);
-    assert_eq!(KEY.decrypt(&x).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(KEY.decrypt(&x, &mut rng(9)).unwrap_err(), Error::KeyMismatch);
     let own = key.encrypt(&Plaintext::new(key, 1).unwrap(), &mut rng(1)).unwrap();
     let added = key.add(std::slice::from_ref(&own), std::slice::from_ref(&x), Threads::ONE);
     assert_eq!(added.unwrap_err(), Error::KeyMismatch);
@@ -261,7 +261,7 @@ fn foreign_keys_do_not_mix() {
 }
 
 #[test]
-fn slots_say_what_does_not_fit() {
+fn values_that_do_not_fit_their_slots_are_refused() {
     let key = KEY.encryption_key();
     let layout = SlotLayout::new(key, 8, 4).unwrap();
     assert_eq!((layout.slot_bits(), layout.slots(), layout.bound()), (10, 51, 128));
@@ -278,7 +278,7 @@ fn slots_say_what_does_not_fit() {
     let extremes = [i64::MAX - 1, -(i64::MAX - 1), 0, -1, 1, -(i64::MAX - 1), i64::MAX - 1];
     let packed = widest.pack(key, &extremes).unwrap();
     assert_eq!(widest.unpack(&packed, extremes.len()).unwrap(), extremes);
-    // a layout belongs to a length of key
+    // a layout is valid for one key length
     let other = DecryptionKey::generate(
         hazmat::insecure_key_bits(256).unwrap(),
         NoiseMode::Secure,
@@ -294,7 +294,7 @@ fn slots_say_what_does_not_fit() {
     let tall = vec![x; 52];
     let packed = key.pack(&[&tall], &layout, Threads::ONE);
     assert_eq!(packed.unwrap_err(), Error::Length { expected: 51, found: 52 });
-    // a sum that four terms below 128 cannot make, though it fits the slot
+    // a sum that is too large for four terms below 128, though it fits the slot
     let sum = Plaintext::new(key, 509).unwrap();
     assert_eq!(layout.unpack(&[sum], 51).unwrap_err(), Error::SlotResidue);
     // something above the slots
@@ -308,36 +308,36 @@ fn slots_say_what_does_not_fit() {
 }
 
 #[test]
-fn sealed_keys_open_only_whole_and_with_the_passphrase() {
-    let sealed = KEY.seal(b"correct horse", PassphraseCost::TEST, &mut rng(4)).unwrap();
-    let opened = hazmat::open_secret_key(&sealed, b"correct horse").unwrap();
-    let key = opened.encryption_key();
+fn encrypted_keys_need_all_bytes_and_the_passphrase() {
+    let encrypted = KEY.to_encrypted_bytes(b"correct horse", PassphraseCost::TEST, &mut rng(4)).unwrap();
+    let secret = hazmat::read_secret_key(&encrypted, b"correct horse").unwrap();
+    let key = secret.encryption_key();
     assert_eq!(key, KEY.encryption_key());
     let x = key.encrypt(&Plaintext::new(key, -5).unwrap(), &mut rng(6)).unwrap();
-    assert_eq!(opened.decrypt(&x).unwrap().to_i64(), Some(-5));
+    assert_eq!(secret.decrypt(&x, &mut rng(9)).unwrap().to_i64(), Some(-5));
 
-    assert_eq!(hazmat::open_secret_key(&sealed, b"wrong horse").unwrap_err(), Error::KeySealed);
-    // a short key is not let in by the front door
-    assert_eq!(DecryptionKey::open(&sealed, b"correct horse").unwrap_err(), Error::KeySize { bits: 512 });
-    for length in 0..sealed.len() {
-        assert!(hazmat::open_secret_key(&sealed[..length], b"correct horse").is_err(), "cut to {length}");
+    assert_eq!(hazmat::read_secret_key(&encrypted, b"wrong horse").unwrap_err(), Error::KeyEncrypted);
+    // a short key is refused outside hazmat
+    assert_eq!(
+        DecryptionKey::from_encrypted_bytes(&encrypted, b"correct horse").unwrap_err(),
+        Error::KeySize { bits: 512 }
+    );
+    for length in 0..encrypted.len() {
+        assert!(hazmat::read_secret_key(&encrypted[..length], b"correct horse").is_err(), "cut to {length}");
     }
-    let longer: Vec<u8> = sealed.iter().copied().chain([0]).collect();
-    assert!(hazmat::open_secret_key(&longer, b"correct horse").is_err());
-    for bit in 0..8 * sealed.len() {
-        let mut flipped = sealed.clone();
+    let longer: Vec<u8> = encrypted.iter().copied().chain([0]).collect();
+    assert!(hazmat::read_secret_key(&longer, b"correct horse").is_err());
+    for bit in 0..8 * encrypted.len() {
+        let mut flipped = encrypted.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(hazmat::open_secret_key(&flipped, b"correct horse").is_err(), "bit {bit}");
+        assert!(hazmat::read_secret_key(&flipped, b"correct horse").is_err(), "bit {bit}");
     }
     let public = KEY.encryption_key().to_bytes();
     assert!(matches!(
-        DecryptionKey::open(&public, b""),
-        Err(Error::KeyFormat { reason: "it is a public key" })
+        DecryptionKey::from_encrypted_bytes(&public, b""),
+        Err(Error::KeyKind { found: KeyKind::Public })
     ));
-    assert!(matches!(
-        EncryptionKey::from_bytes(&sealed),
-        Err(Error::KeyFormat { reason: "it is a secret key" })
-    ));
+    assert!(matches!(EncryptionKey::from_bytes(&encrypted), Err(Error::KeyKind { found: KeyKind::Secret })));
     assert_eq!(hazmat::read_public_key(&public).unwrap(), *KEY.encryption_key());
     assert_eq!(EncryptionKey::from_bytes(&public).unwrap_err(), Error::KeySize { bits: 512 });
     for length in 0..public.len() {

@@ -1,5 +1,5 @@
-//! What must hold for all values: encryption, addition, packing and encoding undo each other. Short keys,
-//! for speed only.
+//! Properties that hold for all values: decryption undoes encryption, sums of ciphertexts decrypt to sums,
+//! and bytes decode to what was encoded. The keys are short for speed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -35,11 +35,11 @@ fn encrypt(key: &EncryptionKey, values: &[i128], seed: u64) -> Vec<Ciphertext> {
 }
 
 fn decrypt(secret: &DecryptionKey, ciphertexts: &[Ciphertext]) -> Vec<i128> {
-    let all = secret.decrypt_all(ciphertexts, Threads::ONE).unwrap();
+    let all = secret.decrypt_all(ciphertexts, &mut rng(9), Threads::ONE).unwrap();
     all.iter().map(|m| m.to_i128().unwrap()).collect()
 }
 
-/// The same ciphertexts as they come over the wire.
+/// Encodes ciphertexts and reads them again.
 fn wire(key: &EncryptionKey, ciphertexts: &[Ciphertext]) -> WireCiphertexts {
     key.read_wire(&key.encode(ciphertexts, Threads::ONE).unwrap(), Threads::ONE).unwrap()
 }
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn sums_of_ciphertexts_are_sums(
+    fn sums_of_ciphertexts_decrypt_to_sums(
         values in prop::collection::vec((any::<i64>(), any::<i64>(), -1000i64..1000), 1..20),
         seed: u64,
     ) {
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_and_integers_give_the_ciphertext_back(values in prop::collection::vec(any::<i64>(), 0..10), seed: u64) {
+    fn bytes_and_integers_round_trip(values in prop::collection::vec(any::<i64>(), 0..10), seed: u64) {
         let key = KEY.encryption_key();
         let values: Vec<i128> = values.into_iter().map(i128::from).collect();
         let x = encrypt(key, &values, seed);
@@ -90,7 +90,7 @@ proptest! {
         prop_assert_eq!(&wire.to_ciphertexts(Threads::new(2)), &x);
         prop_assert_eq!(&key.encode(&x, Threads::new(3)).unwrap(), &bytes);
         for (i, bytes) in bytes.chunks(key.ciphertext_bytes()).enumerate() {
-            // the end of the wire form is the low end of c modulo n
+            // The last bytes of the wire form are the low bytes of c modulo n.
             prop_assert_eq!(&bytes[bytes.len() - 16..], &wire.fingerprint(i).to_be_bytes());
             prop_assert!(!wire.is_trivial(i));
         }
@@ -116,19 +116,19 @@ proptest! {
                 Some(sum) => key.add(&sum, &x, Threads::ONE).unwrap(),
             });
         }
-        let opened = KEY.decrypt_all(&sum.unwrap(), Threads::ONE).unwrap();
+        let opened = KEY.decrypt_all(&sum.unwrap(), &mut rng(9), Threads::ONE).unwrap();
         let expected: Vec<i64> = (0..100).map(|i| values.iter().map(|v| v[i]).sum()).collect();
         prop_assert_eq!(layout.unpack(&opened, 100).unwrap(), expected);
     }
 
     #[test]
-    fn horner_packing_is_packing(values in prop::collection::vec(-32767i64..=32767, 1..60), seed: u64) {
+    fn packed_ciphertexts_decrypt_to_packed_plaintexts(values in prop::collection::vec(-32767i64..=32767, 1..60), seed: u64) {
         let key = KEY.encryption_key();
         let layout = SlotLayout::new(key, 16, 4).unwrap();
         let x = encrypt(key, &values.iter().map(|&v| i128::from(v)).collect::<Vec<_>>(), seed);
         let columns: Vec<&[Ciphertext]> = x.chunks(layout.slots()).collect();
         let packed = key.pack(&columns, &layout, Threads::new(2)).unwrap();
-        let opened = KEY.decrypt_all(&packed, Threads::ONE).unwrap();
+        let opened = KEY.decrypt_all(&packed, &mut rng(9), Threads::ONE).unwrap();
         prop_assert_eq!(layout.unpack(&opened, values.len()).unwrap(), values);
     }
 }
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
-    fn running_sums_are_sums(
+    fn running_sums_equal_sums_of_ciphertexts(
         batches in prop::collection::vec((any::<[bool; 13]>(), 0usize..2, 1usize..4), 1..7),
         seed: u64,
     ) {
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn small_numbers_decrypt_as_they_do_one_by_one(
+    fn decrypt_small_agrees_with_decryption_one_by_one(
         values in prop::collection::vec(-32767i64..=32767, 0..150),
         seed: u64,
     ) {
@@ -190,14 +190,14 @@ proptest! {
             let batch = wire(key, &x);
             let opened = secret.decrypt_small(&batch, &layout, &mut rng(!seed), Threads::new(2)).unwrap();
             prop_assert_eq!(&opened, &values);
-            let one_by_one = secret.decrypt_all(&x, Threads::ONE).unwrap();
+            let one_by_one = secret.decrypt_unblinded(&x, Threads::ONE).unwrap();
             prop_assert_eq!(&secret.decrypt_wire(&batch, &mut rng(!seed), Threads::new(2)).unwrap(), &one_by_one);
         }
     }
 }
 
 #[test]
-fn small_numbers_fill_packs_to_their_edges() {
+fn decrypt_small_at_full_and_partial_packs() {
     let key = KEY.encryption_key();
     for (value_bits, terms) in [(8, 4), (17, 8), (2, 1), (60, 16)] {
         let layout = SlotLayout::new(key, value_bits, terms).unwrap();
@@ -213,7 +213,7 @@ fn small_numbers_fill_packs_to_their_edges() {
 }
 
 #[test]
-fn sums_of_many_terms_come_out_right() {
+fn sums_of_many_terms_are_correct() {
     // more terms than lanes, windows or table entries
     let key = KEY.encryption_key();
     let x = encrypt(key, &[1, -1, 5], 1);
@@ -234,7 +234,7 @@ fn sums_of_many_terms_come_out_right() {
 }
 
 #[test]
-fn the_ends_of_the_range_survive() {
+fn plaintexts_at_the_ends_of_the_range_round_trip() {
     let key = KEY.encryption_key();
     let n = num_bigint::BigUint::from_bytes_be(&key.modulus_be_bytes());
     let half = (&n >> 1u32).to_bytes_be();
@@ -242,7 +242,7 @@ fn the_ends_of_the_range_survive() {
     for negative in [false, true] {
         let end = Plaintext::from_sign_and_magnitude(key, negative, &half).unwrap();
         let x = key.encrypt(&end, &mut rng(1)).unwrap();
-        let back = KEY.decrypt(&x).unwrap();
+        let back = KEY.decrypt(&x, &mut rng(9)).unwrap();
         assert_eq!(back, end);
         assert_eq!(back.sign_and_magnitude().0, negative);
         assert_eq!(
@@ -259,7 +259,7 @@ fn the_ends_of_the_range_survive() {
 }
 
 #[test]
-fn results_do_not_depend_on_the_threads() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let key = KEY.encryption_key();
     let values: Vec<i128> = (-40..41).collect();
     let encrypt =
@@ -273,21 +273,21 @@ fn results_do_not_depend_on_the_threads() {
 }
 
 #[test]
-fn a_key_is_the_same_however_it_came() {
+fn keys_from_bytes_and_from_modulus_are_equal() {
     let key = KEY.encryption_key();
     let reread = hazmat::read_public_key(&key.to_bytes()).unwrap();
     let padded: Vec<u8> = [0; 9].into_iter().chain(key.modulus_be_bytes()).collect();
     let padded = hazmat::encryption_key(&padded, NoiseMode::Secure).unwrap();
     for other in [&reread, &padded] {
         assert_eq!(other, key);
-        // the noise comes from the same base: the same randomness gives the same ciphertext
+        // The noise base is the same, so equal randomness gives equal ciphertexts.
         assert_eq!(encrypt(other, &[5, -5], 1), encrypt(key, &[5, -5], 1));
     }
 }
 
 #[test]
 fn factors_of_a_new_key_are_far_apart() {
-    // Fermat's method finds factors that are close to the root of the modulus
+    // Fermat's method finds factors that are close to the square root of the modulus.
     for seed in 0..20 {
         let bits = hazmat::insecure_key_bits(512).unwrap();
         let secret = DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng(seed), Threads::ONE).unwrap();
@@ -315,7 +315,7 @@ fn trivial_ciphertexts_are_recognised() {
 }
 
 #[test]
-fn blindings_are_used_once_and_the_pool_says_when_it_is_dry() {
+fn empty_blinding_pool_is_an_error_and_takes_nothing() {
     let key = KEY.encryption_key();
     let mut pool = BlindingPool::new(key);
     pool.refill(5, &mut rng(3), Threads::new(2));
@@ -328,7 +328,7 @@ fn blindings_are_used_once_and_the_pool_says_when_it_is_dry() {
 }
 
 #[test]
-fn rerandomised_ciphertexts_differ_and_decrypt_alike() {
+fn rerandomized_ciphertexts_differ_and_decrypt_to_the_same() {
     let key = KEY.encryption_key();
     let old = encrypt(key, &[7, -7, 0], 4);
     let mut new = old.clone();
@@ -338,12 +338,12 @@ fn rerandomised_ciphertexts_differ_and_decrypt_alike() {
 }
 
 #[test]
-fn textbook_ciphertexts_decrypt_too() {
+fn textbook_ciphertexts_decrypt() {
     let key = KEY.encryption_key();
     let m = Plaintext::new(key, -12_345).unwrap();
     let x = hazmat::encrypt_with_nonce(key, &m, &[3, 141, 59]).unwrap();
-    assert_eq!(KEY.decrypt(&x).unwrap().to_i64(), Some(-12_345));
-    // (1 + m n) r^n mod n^2, by the book
+    assert_eq!(KEY.decrypt(&x, &mut rng(9)).unwrap().to_i64(), Some(-12_345));
+    // the textbook formula (1 + m n) r^n mod n^2
     let n = num_bigint::BigUint::from_bytes_be(&key.modulus_be_bytes());
     let n_squared = &n * &n;
     let r = num_bigint::BigUint::from_bytes_be(&[3, 141, 59]);

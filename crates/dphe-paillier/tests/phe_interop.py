@@ -1,8 +1,8 @@
-"""The other half of phe_interop.rs: python-paillier does the same with the same key.
+"""The Python half of phe_interop.rs: python-paillier does the same with the same key.
 
-Reads lines of hexadecimal integers from standard input: p, q, a count k, then for each of k values the
-value (signed) and our ciphertext of it, and at last our sum of all. Checks that phe decrypts them, and
-answers with phe's own ciphertexts of the same values and phe's sum of ours and its own first ciphertexts.
+Reads hexadecimal integers from standard input: p, q, a count k, then k pairs of a signed value and our ciphertext
+of it, and our sum of all ciphertexts. Checks that phe decrypts them. Prints phe's own ciphertexts of the same values,
+and phe's sum of our first ciphertext and its own second one.
 """
 
 import sys
@@ -25,7 +25,7 @@ def main() -> None:
     for value, encrypted in zip(values, ours):
         found = private.decrypt(encrypted)
         assert found == value, f"phe read {found}, not {value}"
-    # a sum of values at the range's ends wraps around n, for phe as for everybody
+    # A sum of values at the ends of the range wraps around n.
     found = private.raw_decrypt(total.ciphertext(be_secure=False))
     assert found == sum(values) % public.n, "phe read another sum"
 

@@ -1,7 +1,8 @@
-//! Both ways with python-paillier: it decrypts what we encrypt and add, we decrypt what it does.
+//! Interoperation with python-paillier in both directions: each side decrypts what the other encrypts and
+//! adds.
 //!
-//! Needs a Python with `phe`; its name is in `DPHE_TEST_PYTHON` (`scripts/test` sees to that). Without it
-//! the test says so and checks nothing.
+//! The environment variable `DPHE_TEST_PYTHON` names a Python that has `phe`. `scripts/setup` installs it and
+//! `scripts/test` sets the variable. Without it, the test prints that it is skipped and checks nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -14,7 +15,8 @@ use rand_core::{Rng, SeedableRng};
 
 const VALUES: usize = 1000;
 
-/// The next prime after `top 2^480`, by trial with small bases: plenty for a test key.
+/// Returns the first probable prime after `top 2^480`, by Fermat tests with small bases, which suffice for a
+/// test key.
 fn prime_from(top: u32) -> BigUint {
     let start = (BigUint::from(top) << 480u32) + 1u8;
     let one = BigUint::from(1u8);
@@ -29,9 +31,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn python_paillier_and_we_read_each_other() {
+fn python_paillier_interoperates_in_both_directions() {
     let Ok(python) = std::env::var("DPHE_TEST_PYTHON") else {
-        println!("SKIPPED: set DPHE_TEST_PYTHON to a Python that has `phe` (scripts/test does)");
+        println!("SKIPPED: DPHE_TEST_PYTHON names no Python that has `phe`; run scripts/setup python");
         return;
     };
     let (p, q) = (prime_from(0xc0de_2017), prime_from(0xfeed_1024));
@@ -39,7 +41,7 @@ fn python_paillier_and_we_read_each_other() {
     let key = secret.encryption_key();
     let n = BigInt::from(&p * &q);
 
-    // random values of all lengths, both signs, and the ends of phe's range (a third of n)
+    // random values of all lengths and both signs, and the ends of phe's range, which is a third of n
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(2017);
     let end: BigInt = &n / 3 - 1;
     let mut values = vec![end.clone(), -end.clone(), BigInt::ZERO, BigInt::from(1), BigInt::from(-1)];
@@ -85,7 +87,7 @@ fn python_paillier_and_we_read_each_other() {
     assert_eq!(integers.len(), VALUES + 1);
     let theirs =
         key.from_integers(&integers.iter().map(|i| &i[..]).collect::<Vec<_>>(), Threads::all()).unwrap();
-    let opened = secret.decrypt_all(&theirs, Threads::all()).unwrap();
+    let opened = secret.decrypt_all(&theirs, &mut rng, Threads::all()).unwrap();
     let signed = |m: &Plaintext| {
         let (negative, magnitude) = m.sign_and_magnitude();
         BigInt::from_bytes_be(if negative { Sign::Minus } else { Sign::Plus }, &magnitude)
@@ -93,7 +95,7 @@ fn python_paillier_and_we_read_each_other() {
     for (value, m) in values.iter().zip(&opened) {
         assert_eq!(&signed(m), value);
     }
-    // the first two values are the range's two ends: their sum is zero
+    // The first two values are the two ends of the range, so their sum is zero.
     assert_eq!(signed(&opened[VALUES]), &values[0] + &values[1]);
     println!("{VALUES} values each way, {} bits, back end {}", key.bits().get(), key.backend());
 }

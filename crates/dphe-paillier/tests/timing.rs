@@ -1,8 +1,9 @@
-//! Does the time depend on the secret? Two classes, fixed against random, in random order (the method of
-//! Reparaz, Balasch and Verbauwhede, "Dude, is my code constant time?"); Welch's t is printed.
+//! Tests whether times depend on secrets. Two classes of input, fixed and random, are measured in random
+//! order, and Welch's t is printed. This is the method of Reparaz, Balasch and Verbauwhede, "Dude, is my code
+//! constant time?".
 //!
-//! A machine that others use gives outliers, so the slowest samples are cropped, and the median of three
-//! measurements counts. A deliberately leaky function shows that the test would notice.
+//! A shared machine produces outliers, so the slowest samples are cropped, and the median of three
+//! measurements counts. A deliberately leaky function shows that the test notices a leak.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,20 +12,20 @@ use std::time::Instant;
 use dphe_paillier::{Ciphertext, DecryptionKey, NoiseMode, Plaintext, Threads, hazmat};
 use rand_core::{CryptoRng, Infallible, Rng, SeedableRng, TryCryptoRng, TryRng};
 
-/// Above this, times differ. (Customary is 4.5 on a quiet machine.)
+/// Above this value of |t|, times differ. The usual threshold on a quiet machine is 4.5.
 const THRESHOLD: f64 = 10.0;
 const SAMPLES: usize = 3000;
-/// Runs before them that do not count.
+/// Runs before the first sample.
 const WARM_UP: usize = 200;
 
 /// Measures `work(class)` in random order and returns |t|.
 fn t_statistic(mut work: impl FnMut(bool) -> Box<dyn FnOnce()>) -> f64 {
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(7);
-    // the first runs fill caches and predictors
+    // The first runs fill caches and branch predictors.
     let mut samples: Vec<(bool, f64)> = (0..WARM_UP + SAMPLES)
         .map(|_| {
             let class = rng.next_u32().is_multiple_of(2);
-            // prepared before the clock starts: the same work for both classes
+            // Prepared before the clock starts, with the same work for both classes.
             let run = work(class);
             let start = Instant::now();
             run();
@@ -45,7 +46,7 @@ fn t_statistic(mut work: impl FnMut(bool) -> Box<dyn FnOnce()>) -> f64 {
     ((m0 - m1) / (v0 + v1).sqrt()).abs()
 }
 
-/// The median of three measurements; all are printed.
+/// Returns the median of three measurements, and prints all of them.
 fn median_of_three(name: &str, mut measure: impl FnMut() -> f64) -> f64 {
     let mut all = [measure(), measure(), measure()];
     println!("{name}: |t| = {:.2}, {:.2}, {:.2} over {SAMPLES} samples each", all[0], all[1], all[2]);
@@ -53,7 +54,7 @@ fn median_of_three(name: &str, mut measure: impl FnMut() -> f64) -> f64 {
     all[1]
 }
 
-/// A generator that hands out what it was given: both classes draw in the same way.
+/// A generator that returns the given words, so that both classes draw in the same way.
 struct Replay(std::vec::IntoIter<u64>);
 
 impl TryRng for Replay {
@@ -87,32 +88,34 @@ fn encryptions(values: &[i128], rng: &mut impl CryptoRng) -> Vec<Ciphertext> {
     key.encrypt_all(&ms, rng, Threads::ONE).unwrap()
 }
 
-/// One test for all, so that they do not disturb each other.
+/// One test for all measurements, so that they do not disturb each other.
 #[test]
-fn times_do_not_tell_the_secret() {
+fn times_do_not_depend_on_secrets() {
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(3);
     let secret = key();
     let public = secret.encryption_key();
     public.prepare();
 
-    // decryption: one ciphertext of zero again and again, or fresh ones of anything
+    // decryption: always the same ciphertext of zero, or fresh ciphertexts of random numbers
     let fixed = encryptions(&[0], &mut rng);
     let random: Vec<i128> = (0..WARM_UP + SAMPLES).map(|_| i128::from(rng.next_u64())).collect();
     let random = encryptions(&random, &mut rng);
     let decryption = median_of_three("decryption", || {
         let mut next = random.iter();
         t_statistic(|class| {
-            // both are drawn and copied in either class
+            // Both are drawn and copied in either class.
             let (fixed, random) = (fixed[0].clone(), next.next().unwrap().clone());
             let (chosen, other) = if class { (fixed, random) } else { (random, fixed) };
             Box::new(move || {
-                drop(std::hint::black_box(secret.decrypt(&chosen)));
+                drop(std::hint::black_box(
+                    secret.decrypt_unblinded(std::slice::from_ref(&chosen), Threads::ONE),
+                ));
                 std::mem::forget(other);
             })
         })
     });
 
-    // blinding: the all-zero exponent again and again, or random ones
+    // blinding: always the exponent zero, or random exponents
     let blinding = median_of_three("blinding", || {
         t_statistic(|class| {
             let random: Vec<u64> = (0..64).map(|_| rng.next_u64()).collect();
@@ -121,19 +124,19 @@ fn times_do_not_tell_the_secret() {
             let mut replay = Replay(words.into_iter());
             Box::new(move || {
                 drop(std::hint::black_box(public.blindings(1, &mut replay, Threads::ONE)));
-                // not freed in between, so that the allocator treats both classes alike
+                // Not freed, so that the allocator treats both classes alike.
                 std::mem::forget(other);
             })
         })
     });
 
-    // positive control: multiplying by a scalar takes time that depends on it
+    // positive control: the time of a multiplication by a scalar depends on the scalar
     let x = encryptions(&[5], &mut rng);
     let control = t_statistic(|class| {
         let (x, scalar) = (x.clone(), if class { 1 } else { i64::MAX });
         Box::new(move || drop(std::hint::black_box(public.mul_small_vartime(&x, &[scalar], Threads::ONE))))
     });
-    println!("control (a leak on purpose): |t| = {control:.2}");
+    println!("control (a deliberate leak): |t| = {control:.2}");
 
     assert!(control > THRESHOLD, "the test notices a leak: {control}");
     assert!(decryption < THRESHOLD, "decryption: |t| = {decryption}");

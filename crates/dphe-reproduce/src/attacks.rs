@@ -1,5 +1,5 @@
-//! Attacks that the paper does not mention, run against our code: a kept permutation, sums that are one user's, a key
-//! generator that decrypts whatever it is asked to.
+//! Attacks that the paper does not mention, run against this project's code: a permutation that stays the same over
+//! rounds, entries of a sum that come from a single user, and requests that abuse the key generator for decryption.
 
 mod experiment;
 mod learned;

@@ -1,23 +1,21 @@
-//! Real data sets, in the layouts they are published in. Pictures come as features, made by `dphe extract`.
+//! Readers of the paper's data sets in their published layouts. Images must be feature files, as `dphe extract` writes
+//! them.
 //!
-//! Every error names the file, what was expected of it, and the section of docs/reproduction.md that says how to get
-//! it there.
+//! Every error names the file, the expected layout, and the section of docs/reproduction.md that explains how to
+//! prepare the data.
 
 mod caltech;
 mod celeba;
-mod checksum;
 mod detection;
 mod example;
+mod feature_file;
 mod layout;
-mod samples;
-mod tfrecord;
 mod youtube8m;
 
 pub use caltech::caltech;
 pub use celeba::celeba;
 pub use detection::{detection, lifelog};
 pub use example::{Video, parse_video};
-pub use tfrecord::{RecordError, Records, write_record};
 pub use youtube8m::{YouTube8m, youtube8m};
 
 use dphe_learn::dataset::shares;
@@ -25,43 +23,43 @@ use dphe_learn::{Dataset, Seed};
 
 use crate::Error;
 
-/// A data set that is split by the experiment.
+/// A data set that the experiment splits.
 #[derive(Clone, Debug)]
 pub struct Unsplit {
     /// All samples.
     pub data: Dataset,
-    /// What the classes or attributes are called.
+    /// The names of the classes or attributes.
     pub names: Vec<String>,
-    /// What it is, in a line.
+    /// A description of one line.
     pub description: String,
 }
 
-/// A data set that comes split.
+/// A data set with a published split.
 #[derive(Clone, Debug)]
 pub struct Presplit {
-    /// Public samples to begin with, where the data set sets some aside.
+    /// The public samples, if the split has any.
     pub initial: Option<Dataset>,
-    /// What users have.
+    /// The users' samples.
     pub train: Dataset,
-    /// What nobody learns from.
+    /// The samples that are not used for training.
     pub held_out: Dataset,
-    /// What the attributes are called.
+    /// The names of the attributes.
     pub names: Vec<String>,
-    /// What it is, in a line.
+    /// A description of one line.
     pub description: String,
 }
 
-/// A detector needs some of what it is to detect.
+/// The smallest number of positive samples that a detector can be trained from.
 const FEWEST_POSITIVE: usize = 5;
-/// Draws that are made before they are given up.
+/// The number of draws after which the search for positive samples fails.
 const MOST_DRAWS: u64 = 1000;
 
 impl Presplit {
-    /// Makes some samples to learn from public, drawn at random, unless the data set sets some aside itself. Where
-    /// there is one attribute, they are drawn again until five of them have it.
+    /// Makes randomly drawn training samples public, unless the split already has public samples. If there is only one
+    /// attribute, the draw is repeated until five public samples have it.
     ///
     /// # Errors
-    /// If users would be left with nothing, or five positive samples are not drawn.
+    /// Returns an error if users would have no samples, or if no draw has five positive samples.
     pub fn with_initial(self, count: usize, seed: &Seed) -> Result<Self, Error> {
         if self.initial.is_some() {
             return Ok(self);
@@ -74,7 +72,7 @@ impl Presplit {
         let all: Vec<usize> = (0..found).collect();
         let mut most = 0;
         for draw in 0..MOST_DRAWS {
-            // one share of all is all of them in random order
+            // a single share holds all samples in random order
             let order = shares(&all, 1, &seed.derive("initial", draw))?.swap_remove(0);
             let (initial, rest) = order.split_at(count);
             let labels = self.train.labels();

@@ -2,35 +2,35 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why an experiment could not be run.
+/// The reason why an experiment cannot run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Learning, splitting or measuring failed.
+    /// Training, splitting or measuring failed.
     #[error(transparent)]
     Learn(#[from] dphe_learn::Error),
     /// A round failed.
     #[error(transparent)]
     Federate(#[from] dphe_federate::Error),
-    /// The protocol refused something.
+    /// The protocol returned an error.
     #[error(transparent)]
     Protocol(#[from] dphe::Error),
-    /// Encryption refused something.
+    /// Encryption returned an error.
     #[error(transparent)]
     Paillier(#[from] dphe_paillier::Error),
-    /// A file of a real data set that is not there, or not what it should be.
+    /// A file of a data set is missing or malformed.
     #[error("{}: {what}; expected {expected}, see docs/reproduction.md#{anchor}", path.display())]
     Data {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
-        /// The layout.
+        /// The expected layout.
         expected: &'static str,
-        /// The section that says how to get and lay out the data.
+        /// The section that explains how to get and arrange the data.
         anchor: &'static str,
     },
-    /// A run that the experiment does not have.
+    /// The experiment has no such run.
     #[error("the experiment has no run {0:?}")]
     UnknownRun(String),
 }

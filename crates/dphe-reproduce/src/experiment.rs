@@ -1,4 +1,4 @@
-//! What an experiment is: runs that do not depend on each other, and what follows from all of them.
+//! The interface of experiments: independent runs, and findings that follow from all of them.
 
 use std::collections::BTreeMap;
 
@@ -8,48 +8,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Findings};
 
-/// One part of an experiment, measured at a time: a method on one split of one data set, say.
+/// The identifier of a run, such as one method on one split of a data set. Runs are measured one at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Run {
-    /// What is measured, unique within the experiment among runs of one seed: `caltech101/PRR10`.
+pub struct RunId {
+    /// What is measured, such as `caltech101/PRR10`. It is unique among the runs of an experiment with the same seed.
     pub what: String,
-    /// Which repetition: everything random in it follows from this number.
+    /// The number of the repetition. All randomness of the run follows from it.
     pub seed: u64,
 }
 
-/// Numbers that a run gave, by name. Names of times end in `_s`; everything else is a function of the run.
+/// The numbers that a run measured, by name. The names of times end in `_s`. All other numbers are a function of the
+/// run.
 pub type Measurement = BTreeMap<String, f64>;
 
-/// What was measured so far.
-pub type Measured = BTreeMap<Run, Measurement>;
+/// The measurements so far.
+pub type Measured = BTreeMap<RunId, Measurement>;
 
-/// An experiment of the paper, or one about it.
+/// An experiment of the paper, or about it.
 pub trait Experiment {
-    /// What it is called on the command line.
+    /// Returns the name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Its settings, one line each, as `name = value`: two experiments that agree in these measure the same.
+    /// Returns the settings as names and values. Experiments with equal settings have equal measurements.
     fn settings(&self) -> Vec<(String, String)>;
 
-    /// All its runs, in the order in which to measure them.
-    fn runs(&self) -> Vec<Run>;
+    /// Returns all runs, in the order in which they should be measured.
+    fn runs(&self) -> Vec<RunId>;
 
-    /// About how long a run takes, compared with the others: for those who wait.
-    fn weight(&self, _run: &Run) -> f64 {
+    /// Returns the approximate time of a run relative to other runs, for progress bars.
+    fn weight(&self, _run: &RunId) -> f64 {
         1.0
     }
 
     /// Measures one run.
     ///
     /// # Errors
-    /// If the data do not allow it.
-    fn measure(&self, run: &Run, stopwatch: &mut Stopwatch) -> Result<Measurement, Error>;
+    /// Returns an error if the run is unknown or the data do not fit it.
+    fn measure(&self, run: &RunId, stopwatch: &mut Stopwatch) -> Result<Measurement, Error>;
 
-    /// What follows from the measurements, in the paper's form. Whatever is missing in them is left out.
+    /// Derives the findings from the measurements. Rows and claims without measurements are left out.
     fn findings(&self, measured: &Measured) -> Findings;
 }
 
-/// Sizes and a checksum (FNV-1a, word by word). It tells data apart that nobody made to be mistaken for each other.
+/// Returns the size of a data set and a checksum (FNV-1a over words). The checksum is not collision resistant.
 pub(crate) fn fingerprint(data: &Dataset) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
@@ -59,7 +60,7 @@ pub(crate) fn fingerprint(data: &Dataset) -> String {
         (0..labels.class_count())
             .filter(|&class| labels.is_positive(sample, class))
             .for_each(|class| add(class as u64));
-        // where the labels of a sample end
+        // marks the end of the labels of a sample
         add(u64::MAX);
     }
     format!("{} x {}, {hash:016x}", data.len(), data.features().width())
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_are_told_apart_by_what_is_in_them() {
+    fn fingerprint_depends_on_values_and_labels() {
         let of = |values: [f32; 4], labels: Labels| {
             fingerprint(&Dataset::new(Features::new(2, values.to_vec()).unwrap(), labels).unwrap())
         };

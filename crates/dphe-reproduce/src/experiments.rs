@@ -1,18 +1,21 @@
-//! The paper's tables and figures, each over data that the caller brings.
+//! The paper's tables and figures. Each is data over one [`Grid`]: cells of (source, method, split), the paper's
+//! numbers, columns and claims. The caller passes the data sets.
 
-pub mod attributes;
-pub mod clustering;
-pub mod figure4;
-pub mod recognition;
+mod attributes;
+mod clustering;
+mod figure4;
+mod grid;
+mod recognition;
+mod results;
 mod settings;
-mod shared;
-pub mod table1;
-pub mod table2;
+mod table1;
+mod table2;
 
 pub use attributes::{AttributeSource, AttributeSplit};
-pub use clustering::Clustering;
-pub use figure4::Figure4;
-pub use recognition::{Recognition, Task};
+pub use clustering::clustering;
+pub use figure4::{FIGURE4_USERS, figure4};
+pub use grid::Grid;
+pub use recognition::{AttributeTask, recognition};
 pub use settings::{Encryption, Settings, Source};
-pub use table1::Table1;
-pub use table2::Table2;
+pub use table1::table1;
+pub use table2::table2;

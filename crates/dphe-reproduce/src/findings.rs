@@ -1,51 +1,51 @@
-//! What an experiment found, as data: a program draws it as text, Markdown, JSON or a page.
+//! The findings of an experiment as data. A program writes them as text, Markdown, JSON or HTML.
 
 use serde::Serialize;
 
-/// All that an experiment found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The findings of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
-    /// What it is: `Table 1: visual object recognition`.
+    /// The title, such as `Table 1: visual object recognition`.
     pub title: String,
-    /// What a reader must know first; where the paper's data are not there, what took their place.
+    /// Remarks that a reader needs first, such as which data replace those of the paper.
     pub notes: Vec<String>,
-    /// The main table first.
+    /// The tables, the main one first.
     pub tables: Vec<Table>,
-    /// Drawn beside each other.
+    /// The plots, which are drawn side by side.
     pub plots: Vec<Plot>,
-    /// Drawn beside each other.
-    pub pictures: Vec<Picture>,
-    /// What the paper says, or we do, and whether it was seen.
+    /// The images, which are drawn side by side.
+    pub pictures: Vec<GreyImage>,
+    /// The claims of the paper and of this project, and whether they hold.
     pub claims: Vec<Claim>,
 }
 
 /// Rows of cells under named columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// What stands above it.
+    /// The heading of the table.
     pub title: String,
-    /// What the cells mean.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// As many cells as there are columns in each.
+    /// The rows, each with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What the cells of a column mean.
+/// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
-    /// Its name in JSON: `std`.
+    /// The name in JSON, such as `std`.
     pub key: String,
-    /// What stands above it: `standard deviation`.
+    /// The heading, such as `standard deviation`.
     pub title: String,
-    /// How its numbers are written.
-    pub unit: Unit,
+    /// The unit of its numbers.
+    pub unit: ValueUnit,
 }
 
-/// How a number is written.
+/// The unit of a number, which decides how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Already in per cent: 89.3 is written `89.3`. Two digits.
+pub enum ValueUnit {
+    /// Per cent, with two decimal places. The number 89.3 means 89.3 %.
     Percent,
     /// A whole number.
     Count,
@@ -53,72 +53,87 @@ pub enum Unit {
     Seconds,
     /// Bytes.
     Bytes,
-    /// Any other, with four digits.
+    /// Any other number, with four decimal places.
     Plain,
-    /// Not a number.
+    /// Text instead of a number.
     Text,
 }
 
-/// One cell.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// A number in the column's unit.
     Number(f64),
-    /// Words.
+    /// A text.
     Text(String),
     /// Not measured, or not printed in the paper.
     Empty(Option<()>),
 }
 
-/// A plot of lines through points.
+/// A line plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
-    /// What stands above it.
+    /// The heading of the plot.
     pub title: String,
-    /// Below the horizontal axis.
+    /// The label of the horizontal axis.
     pub x: String,
     /// Whether the horizontal axis is logarithmic.
     pub logarithmic: bool,
-    /// Beside the vertical axis.
+    /// The label of the vertical axis.
     pub y: String,
-    /// How values are written.
-    pub unit: Unit,
-    /// At most six: names and points by increasing x.
+    /// The unit of the values.
+    pub unit: ValueUnit,
+    /// At most six lines: their names and points, with increasing x.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// A grey picture, and what is said of it.
+/// A greyscale image with a caption.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Picture {
-    /// What is said of it, the first line strong.
+pub struct GreyImage {
+    /// The lines of the caption, the first one bold.
     pub lines: Vec<String>,
-    /// Pixels in a row.
+    /// The number of pixels per row.
     pub width: usize,
-    /// Row after row, 0 is black.
+    /// The pixels in row-major order, 0 is black.
     pub grey: Vec<u8>,
 }
 
-/// Something that should hold.
+/// A claim that should hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
-    /// What is claimed.
+    /// The claim.
     pub text: String,
-    /// Whether it was seen to hold.
+    /// Whether the measurements support it.
     pub holds: bool,
-    /// The numbers that say so.
+    /// The numbers that decide it.
     pub seen: String,
 }
 
 impl Column {
-    /// A column.
-    pub fn new(key: &str, title: &str, unit: Unit) -> Self {
+    /// Makes a column.
+    pub fn new(key: &str, title: &str, unit: ValueUnit) -> Self {
         Self { key: key.to_owned(), title: title.to_owned(), unit }
     }
 }
 
+impl Table {
+    /// Makes a table. Columns are given by key, title and unit.
+    pub fn new(title: &str, columns: &[(&str, &str, ValueUnit)], rows: Vec<Vec<Cell>>) -> Self {
+        let columns = columns.iter().map(|(key, title, unit)| Column::new(key, title, *unit)).collect();
+        Self { title: title.to_owned(), columns, rows }
+    }
+}
+
+impl Claim {
+    /// Makes a claim.
+    pub fn new(text: impl Into<String>, holds: bool, seen: impl Into<String>) -> Self {
+        Self { text: text.into(), holds, seen: seen.into() }
+    }
+}
+
 impl Cell {
-    /// A cell of which nothing is known.
+    /// An empty cell.
     pub const EMPTY: Self = Self::Empty(None);
 }
 

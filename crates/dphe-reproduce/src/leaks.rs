@@ -1,8 +1,8 @@
-//! What one plain update gives away: the supplement's derivations as functions, and an experiment that runs them
-//! against the learner users have.
+//! Leaks of plain updates: the derivations of the paper's supplement as functions, and an experiment that applies them
+//! to the steps of the learner that users run.
 //!
-//! Whoever receives a user's new weights knows the public ones they started from. The difference is a gradient, and
-//! the gradient of a linear classifier is a sample times a number.
+//! An aggregator that receives a user's new weights knows the public weights that the user started from. The
+//! difference is a gradient, and the gradient of a linear classifier is a sample times a number.
 
 mod average;
 mod elastic;
@@ -17,5 +17,5 @@ mod victim;
 pub use average::{LeakedAverage, average, rank_by_cosine};
 pub use elastic::{elastic_net, share_of_norm};
 pub use experiment::Leaks;
-pub use logistic::{Candidate, LogisticLeak, logistic, margins, nearest_norm};
-pub use step::{Intercepts, Recovered, SeenStep, hinge, labelled, with_intercept};
+pub use logistic::{LogisticCandidate, LogisticLeak, logistic, margins, nearest_norm};
+pub use step::{Intercepts, RecoveredSample, SeenStep, hinge, labelled, with_intercept};

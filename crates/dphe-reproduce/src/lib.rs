@@ -10,5 +10,5 @@ pub mod leaks;
 pub mod methods;
 
 pub use error::Error;
-pub use experiment::{Experiment, Measured, Measurement, Run};
-pub use findings::{Cell, Claim, Column, Findings, Picture, Plot, Table, Unit};
+pub use experiment::{Experiment, Measured, Measurement, RunId};
+pub use findings::{Cell, Claim, Column, Findings, GreyImage, Plot, Table, ValueUnit};

@@ -1,4 +1,4 @@
-//! The attacks at a size that takes seconds; at the paper's size with `--ignored`.
+//! Runs the attacks at a small size, and at the paper's size with `--ignored`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/digits.rs"]
@@ -6,7 +6,7 @@ mod digits;
 
 use dphe_federate::Stopwatch;
 use dphe_reproduce::attacks::Attacks;
-use dphe_reproduce::{Error, Experiment, Findings, Measured, Run};
+use dphe_reproduce::{Error, Experiment, Findings, Measured, RunId};
 
 fn run(attacks: &Attacks) -> (Measured, Findings) {
     let mut measured = Measured::new();
@@ -28,7 +28,7 @@ fn run(attacks: &Attacks) -> (Measured, Findings) {
 }
 
 #[test]
-fn a_kept_permutation_falls_fresh_ones_do_not_and_the_key_generator_is_no_oracle() {
+fn attacks_recover_a_kept_permutation_but_neither_fresh_ones_nor_more_than_one_sum() {
     let attacks = Attacks::new(1).with_data("digits", digits::load()).quick();
     let (measured, findings) = run(&attacks);
     assert_eq!((findings.tables.len(), findings.plots.len(), findings.claims.len()), (3, 2, 11));
@@ -36,7 +36,7 @@ fn a_kept_permutation_falls_fresh_ones_do_not_and_the_key_generator_is_no_oracle
         assert!(claim.holds, "{claim:?}");
     }
     assert!(findings.plots.iter().all(|plot| plot.series.len() <= 6));
-    // the same seed, the same numbers
+    // the same seed gives the same numbers
     for number in [0, 3, 5, 7] {
         let again = attacks.runs().remove(number);
         assert_eq!(attacks.measure(&again, &mut Stopwatch::none()).unwrap(), measured[&again]);
@@ -44,19 +44,19 @@ fn a_kept_permutation_falls_fresh_ones_do_not_and_the_key_generator_is_no_oracle
 }
 
 #[test]
-fn whatever_is_missing_is_left_out() {
+fn findings_omit_attacks_without_measurements() {
     let attacks = Attacks::new(1).quick();
     let findings = attacks.findings(&Measured::new());
     assert!(findings.claims.is_empty() && findings.tables.is_empty() && findings.plots.is_empty());
     assert_eq!(attacks.runs().len(), 7);
-    let unknown = Run { what: "singles/digits/w-l1".into(), seed: 0 };
+    let unknown = RunId { what: "singles/digits/w-l1".into(), seed: 0 };
     assert!(matches!(attacks.measure(&unknown, &mut Stopwatch::none()), Err(Error::UnknownRun(_))));
 }
 
 /// `cargo test --release -p dphe-reproduce --test attacks -- --ignored --nocapture`
 #[test]
 #[ignore = "the paper's size takes a minute"]
-fn at_the_papers_size() {
+fn claims_hold_at_the_papers_size() {
     let (_, findings) = run(&Attacks::new(3).with_data("digits", digits::load()));
     for claim in &findings.claims {
         assert!(claim.holds, "{claim:?}");

@@ -1,29 +1,30 @@
-//! Loaders, on small files in the layouts of the real data sets, whole and damaged.
+//! Reads small files in the layouts of the real data sets, intact and damaged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/caltech101.rs"]
+mod caltech101;
 #[path = "data/records.rs"]
 mod records;
 
 use std::fs;
 use std::path::Path;
 
+use dphe_features::tfrecord::write_record;
 use dphe_features::{FeatureTable, TableLabels, write_npz};
 use dphe_learn::Seed;
 use dphe_reproduce::Error;
-use dphe_reproduce::data::{
-    YouTube8m, caltech, celeba, detection, lifelog, parse_video, write_record, youtube8m,
-};
+use dphe_reproduce::data::{YouTube8m, caltech, celeba, detection, lifelog, parse_video, youtube8m};
 use records::{Mutations, example};
 use tempfile::TempDir;
 
-/// Fails unless it is an error that names the file, this, and a section.
+/// Checks that the result is an error that names the file, contains the text, and refers to an existing section.
 fn expect<T>(result: Result<T, Error>, file: &str, says: &str, anchor: &str) {
     let Err(error) = result else { panic!("{file}: no error, expected {says}") };
     let text = error.to_string();
     for part in [file, says, &format!("docs/reproduction.md#{anchor}")] {
         assert!(text.contains(part), "{text:?} does not say {part:?}");
     }
-    // the section is there
+    // the section exists
     let docs =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.md")).unwrap();
     let slug = |heading: &str| heading.trim().to_lowercase().replace(' ', "-");
@@ -36,15 +37,15 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// A table of `samples` rows of three features, each row its number.
+/// Makes a table of three features per sample, all equal to the number of the sample.
 fn table(samples: usize) -> FeatureTable {
     FeatureTable::new(3, (0..3 * samples).map(|i| (i / 3) as f32).collect()).unwrap()
 }
 
 #[test]
-fn caltech_without_its_background() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn caltech_leaves_out_the_background_class() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     expect(caltech(path), path.to_str().unwrap(), "neither features.npz nor", "caltech-101-and-caltech-256");
     for background in ["BACKGROUND_Google", "257.clutter"] {
         let labels = TableLabels::Classes(vec![1, 0, 2, 0, 1]);
@@ -54,10 +55,10 @@ fn caltech_without_its_background() {
         assert_eq!(found.names, ["a", "b"]);
         assert_eq!(found.data.labels().as_classes("a test").unwrap(), [0, 1, 0]);
         assert_eq!(found.data.features().values(), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]);
-        assert!(found.description.contains("3 pictures of 2 classes"), "{}", found.description);
+        assert!(found.description.contains("3 images of 2 classes"), "{}", found.description);
         assert!(found.description.contains("2 of the background"), "{}", found.description);
     }
-    // no labels, attributes in their place, and a number that is none
+    // no labels, attributes instead of classes, and a NaN
     write_npz(&path.join("features.npz"), &table(5)).unwrap();
     expect(caltech(path), "features.npz", "no class", "caltech-101-and-caltech-256");
     let attributes = table(2).with_labels(TableLabels::Attributes(vec![true, false]), names(&["a"])).unwrap();
@@ -68,7 +69,7 @@ fn caltech_without_its_background() {
     write_npz(&path.join("features.npz"), &nan).unwrap();
     expect(caltech(path), "features.npz", "finite", "caltech-101-and-caltech-256");
 
-    // damaged: every cut is an error, every changed byte an error or other data, nothing a panic
+    // every truncation is an error, and changed bytes never cause a panic
     let labels = TableLabels::Classes(vec![0, 1, 1, 0, 1]);
     write_npz(&path.join("features.npz"), &table(5).with_labels(labels, names(&["a", "b"])).unwrap())
         .unwrap();
@@ -84,24 +85,16 @@ fn caltech_without_its_background() {
 }
 
 #[test]
-fn the_caltech_features_at_hand() {
-    let given = std::env::var_os("DPHE_DATA").map(|data| Path::new(&data).join("caltech101"));
-    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|up| up.join("shared/data/caltech101"));
-    let Some(folder) = given.into_iter().chain(above).find(|folder| folder.join("features.npy").is_file())
-    else {
-        println!(
-            "SKIPPED: no Caltech-101 features; set DPHE_DATA to the folder that holds caltech101/features.npy"
-        );
-        return;
-    };
-    let found = caltech(&folder).unwrap();
+fn caltech_reads_the_real_features_if_they_exist() {
+    let Some(directory) = caltech101::directory() else { return };
+    let found = caltech(&directory).unwrap();
     assert_eq!((found.data.len(), found.data.features().width(), found.names.len()), (8_677, 2_048, 101));
     let counts = found.data.labels().counts();
     assert_eq!((counts.iter().min(), counts.iter().max()), (Some(&31), Some(&800)));
 }
 
-/// The files of CelebA for these pictures: their parts, and 40 attributes that depend on the number.
-fn write_celeba(folder: &Path, parts: &[usize]) {
+/// Writes the files of CelebA for images of these parts. The 40 attributes depend on the number of the image.
+fn write_celeba(directory: &Path, parts: &[usize]) {
     let header: Vec<String> = (0..40).map(|i| format!("Attribute_{i}")).collect();
     let mut list = format!("{}\n{} \n", parts.len(), header.join(" "));
     let mut partition = String::new();
@@ -110,18 +103,18 @@ fn write_celeba(folder: &Path, parts: &[usize]) {
         list += &format!("{:06}.jpg {}\n", i + 1, row.join(" "));
         partition += &format!("{:06}.jpg {part}\n", i + 1);
     }
-    fs::write(folder.join("list_attr_celeba.txt"), list).unwrap();
-    fs::write(folder.join("list_eval_partition.txt"), partition).unwrap();
+    fs::write(directory.join("list_attr_celeba.txt"), list).unwrap();
+    fs::write(directory.join("list_eval_partition.txt"), partition).unwrap();
 }
 
 #[test]
-fn celeba_by_its_official_partition() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn celeba_is_split_by_its_official_partition() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     expect(celeba(path), "list_attr_celeba.txt", "file", "celeba");
     write_celeba(path, &[0, 0, 1, 2, 0, 1]);
     expect(celeba(path), path.to_str().unwrap(), "neither features.npz", "celeba");
-    // features in another order, in a folder, without the last train picture
+    // features in another order, in a subdirectory, without the last training image
     let files =
         names(&["img/000004.jpg", "img/000001.jpg", "img/000003.jpg", "img/000002.jpg", "img/000006.jpg"]);
     let features = path.join("features.npz");
@@ -133,15 +126,11 @@ fn celeba_by_its_official_partition() {
     assert_eq!(found.held_out.features().values(), [0.0; 3]);
     assert_eq!((found.names.len(), found.names[39].as_str()), (40, "Attribute_39"));
     for attribute in 0..40 {
-        // the second train picture is number 1, the test picture number 3
+        // the second training image is number 1, the test image number 3
         assert_eq!(found.train.labels().is_positive(1, attribute), (1 + attribute) % 3 == 0);
         assert_eq!(found.held_out.labels().is_positive(0, attribute), (3 + attribute) % 3 == 0);
     }
-    assert!(
-        found.description.contains("2 train, 2 validation, 1 test pictures of 6"),
-        "{}",
-        found.description
-    );
+    assert!(found.description.contains("2 train, 2 validation, 1 test images of 6"), "{}", found.description);
 
     write_npz(&features, &table(5)).unwrap();
     expect(celeba(path), "features.npz", "`files`", "celeba");
@@ -154,9 +143,9 @@ fn celeba_by_its_official_partition() {
 }
 
 #[test]
-fn celeba_with_something_wrong_in_a_list() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn celeba_refuses_malformed_lists() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     let list = path.join("list_attr_celeba.txt");
     let partition = path.join("list_eval_partition.txt");
     let files = names(&["000001.jpg", "000002.jpg", "000003.jpg"]);
@@ -169,12 +158,12 @@ fn celeba_with_something_wrong_in_a_list() {
         fs::write(file, text.replacen(from, to, 1)).unwrap();
     };
     for (from, to, says) in [
-        ("3\n", "4\n", "says 4 pictures, there are 3"),
+        ("3\n", "4\n", "says 4 images, but there are 3"),
         ("3\n", "many\n", "line 1"),
         ("Attribute_7 ", "", "39 names"),
-        ("000002.jpg -1", "000002.jpg 7", "line 4: the label \"7\""),
-        ("000002.jpg -1", "000002.jpg -2", "line 4: the label \"-2\""),
-        ("000003.jpg -1", "000003.jpg", "line 5: 39 labels"),
+        ("000002.jpg -1", "000002.jpg 7", "line 4 has the unknown label \"7\""),
+        ("000002.jpg -1", "000002.jpg -2", "line 4 has the unknown label \"-2\""),
+        ("000003.jpg -1", "000003.jpg", "line 5 has 39 labels"),
         ("000003.jpg", "000009.jpg", "no line for 000009.jpg"),
     ] {
         change(&list, from, to);
@@ -183,10 +172,10 @@ fn celeba_with_something_wrong_in_a_list() {
         expect(celeba(path), file, says, "celeba");
     }
     for (from, to, says) in [
-        ("000002.jpg 1", "000002.jpg 3", "line 2: the part \"3\""),
-        ("000002.jpg 1", "000002.jpg", "line 2: 1 words"),
-        ("000002.jpg 1", "000001.jpg 1", "line 2: 000001.jpg is there twice"),
-        ("000003.jpg 2\n", "", "2 pictures; the attributes are of 3"),
+        ("000002.jpg 1", "000002.jpg 3", "line 2 has the unknown part \"3\""),
+        ("000002.jpg 1", "000002.jpg", "line 2 has 1 words"),
+        ("000002.jpg 1", "000001.jpg 1", "line 2 repeats 000001.jpg"),
+        ("000003.jpg 2\n", "", "it lists 2 images, but there are attributes of 3"),
     ] {
         change(&partition, from, to);
         expect(celeba(path), "list_eval_partition.txt", says, "celeba");
@@ -200,9 +189,9 @@ fn celeba_with_something_wrong_in_a_list() {
 }
 
 #[test]
-fn lists_of_detection() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn detection_reads_lists_and_refuses_malformed_ones() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     let (train, test, features) = (path.join("train.csv"), path.join("test.csv"), path.join("features.npz"));
     let files = names(&["x/1.jpg", "x/2.jpg", "y/2.jpg", "y/3.jpg"]);
     write_npz(&features, &table(4).with_files(files).unwrap()).unwrap();
@@ -211,19 +200,19 @@ fn lists_of_detection() {
     let found = detection(&train, &features).unwrap();
     assert_eq!(found.data.features().values(), [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]);
     assert_eq!([0, 1].map(|i| found.data.labels().is_positive(i, 0)), [true, false]);
-    assert!(found.description.contains("2 pictures, 1 of them positive"), "{}", found.description);
+    assert!(found.description.contains("2 images, 1 of them positive"), "{}", found.description);
     let both = lifelog(path).unwrap();
     assert_eq!((both.train.len(), both.held_out.len(), both.initial.is_none()), (2, 1, true));
     assert!(both.with_initial(1, &Seed::new(0)).unwrap_err().to_string().contains("positive"));
     for (text, says) in [
         ("", "columns"),
         ("file,label\n", "empty"),
-        ("name,label\n1.jpg,1\n", "line 1: the columns name,label"),
-        ("file,label\n1.jpg,1\n3.jpg,7\n", "line 3: the label \"7\""),
-        ("file,label\n1.jpg,1\n1.jpg,1\n", "line 3: 1.jpg is there twice"),
-        ("file,label\n9.jpg,1\n", "line 2: there are no features of 9.jpg"),
-        // which of the two?
-        ("file,label\n2.jpg,1\n", "line 2: there are no features of 2.jpg"),
+        ("name,label\n1.jpg,1\n", "line 1 has the columns name,label"),
+        ("file,label\n1.jpg,1\n3.jpg,7\n", "line 3 has the unknown label \"7\""),
+        ("file,label\n1.jpg,1\n1.jpg,1\n", "line 3 repeats 1.jpg"),
+        ("file,label\n9.jpg,1\n", "has no features of 9.jpg"),
+        // two files have this name
+        ("file,label\n2.jpg,1\n", "has no features of 2.jpg"),
         ("file,label\n1.jpg,1,2\n", "3 fields"),
     ] {
         fs::write(&train, text).unwrap();
@@ -234,9 +223,9 @@ fn lists_of_detection() {
 }
 
 #[test]
-fn public_samples_are_drawn_with_some_to_detect() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn with_initial_draws_enough_positive_samples() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     let files: Vec<String> = (0..200).map(|i| format!("{i}.jpg")).collect();
     let rows: Vec<String> =
         files.iter().enumerate().map(|(i, f)| format!("{f},{}", u8::from(i % 20 == 0))).collect();
@@ -252,16 +241,16 @@ fn public_samples_are_drawn_with_some_to_detect() {
     assert_eq!((initial.len(), split.train.len()), (40, 160));
     assert!(initial.labels().counts()[0] >= 5);
     assert_eq!(initial.labels().counts()[0] + split.train.labels().counts()[0], 10);
-    // nobody is in both, and the same seed draws the same
+    // no sample is in both, and the same seed draws the same samples
     let mut all = [initial.features().values(), split.train.features().values()].concat();
     all.sort_by(f32::total_cmp);
     assert_eq!(all, (0..600).map(|i| (i / 3) as f32).collect::<Vec<_>>());
     assert_eq!(found.with_initial(40, &Seed::new(1)).unwrap().train, split.train);
-    // what is set aside already stays
+    // public samples of the split are kept
     assert_eq!(split.clone().with_initial(3, &Seed::new(2)).unwrap().initial, split.initial);
 }
 
-/// Videos with these labels and features, as records.
+/// Writes videos with these labels and features as records.
 fn write_videos(path: &Path, videos: &[(&[u32], &[f32])]) {
     let mut bytes = Vec::new();
     for (labels, features) in videos {
@@ -271,16 +260,16 @@ fn write_videos(path: &Path, videos: &[(&[u32], &[f32])]) {
 }
 
 #[test]
-fn youtube8m_by_the_most_frequent_attributes() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
+fn youtube8m_takes_the_most_frequent_attributes_and_refuses_damaged_records() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
     let wanted = YouTube8m { attributes: 2, ..YouTube8m::default() };
-    expect(youtube8m(path, &wanted), path.to_str().unwrap(), "no train*.tfrecord", "youtube-8m");
+    expect(youtube8m(path, &wanted), path.to_str().unwrap(), "train*.tfrecord is missing", "youtube-8m");
     write_videos(&path.join("train01.tfrecord"), &[(&[5, 300], &[3.0, 4.0])]);
     write_videos(&path.join("train00.tfrecord"), &[(&[300, 8], &[1.0, 2.0]), (&[8], &[5.0, 6.0])]);
     write_videos(&path.join("validate00.tfrecord"), &[(&[5], &[7.0, 8.0]), (&[300], &[9.0, 9.0])]);
     let found = youtube8m(path, &wanted).unwrap();
-    // 8 and 300 are as frequent as each other, 8 has the smaller number
+    // 8 and 300 are equally frequent, and 8 is the smaller number
     assert_eq!(found.names, ["label 8", "label 300"]);
     assert_eq!(found.train.features().values(), [1.0, 2.0, 5.0, 6.0, 3.0, 4.0]);
     let has = |sample: usize| [0, 1].map(|attribute| found.train.labels().is_positive(sample, attribute));
@@ -299,17 +288,17 @@ fn youtube8m_by_the_most_frequent_attributes() {
     write_videos(&first, &[(&[1], &[1.0])]);
     expect(youtube8m(path, &wanted), "train01.tfrecord", "record 1: 2 features", "youtube-8m");
     write_videos(&first, &[(&[1], &[])]);
-    expect(youtube8m(path, &wanted), "train00.tfrecord", "no mean_rgb", "youtube-8m");
+    expect(youtube8m(path, &wanted), "train00.tfrecord", "mean_rgb is missing", "youtube-8m");
     write_videos(&first, &[(&[1], &[1.0, f32::NAN])]);
     expect(youtube8m(path, &wanted), "train00.tfrecord", "not finite", "youtube-8m");
     for end in 1..whole.len() {
         fs::write(&first, &whole[..end]).unwrap();
-        // between two records a file may end
+        // a file may end between two records
         if youtube8m(path, &wanted).is_err() {
-            expect(youtube8m(path, &wanted), "train00.tfrecord", "cut off", "youtube-8m");
+            expect(youtube8m(path, &wanted), "train00.tfrecord", "truncated", "youtube-8m");
         }
     }
-    // a changed byte is an error, always: of the length, of the data, or of a checksum
+    // every changed byte is an error in the length, the data or a checksum
     for damaged in Mutations::new(&whole, 3).filter(|damaged| damaged.len() == whole.len()).take(300) {
         fs::write(&first, &damaged).unwrap();
         assert_eq!(youtube8m(path, &wanted).is_err(), damaged != whole);
@@ -317,7 +306,7 @@ fn youtube8m_by_the_most_frequent_attributes() {
 }
 
 #[test]
-fn damaged_messages_are_refused_or_read_and_nothing_else() {
+fn parse_video_never_panics_on_damaged_records() {
     let record = example(b"abcd", &[3, 300, 70_000], &[1.0, -2.5, 0.0], &[0.5]);
     let whole = parse_video(&record).unwrap();
     assert_eq!((whole.id.as_slice(), whole.labels.as_slice()), (&b"abcd"[..], &[3, 300, 70_000][..]));

@@ -1,4 +1,4 @@
-//! Every experiment, in its quick form, on digits: it runs, repeats itself, and finds what the paper claims.
+//! Runs the quick form of every experiment on digits, and checks that it is deterministic and that its claims hold.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/digits.rs"]
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use dphe_federate::Stopwatch;
 use dphe_learn::{Dataset, Labels};
 use dphe_reproduce::experiments::{
-    AttributeSource, AttributeSplit, Clustering, Encryption, Figure4, Recognition, Settings, Source, Table1,
-    Table2, Task,
+    AttributeSource, AttributeSplit, AttributeTask, Encryption, Grid, Settings, Source, clustering, figure4,
+    recognition, table1, table2,
 };
-use dphe_reproduce::{Cell, Error, Experiment, Findings, Measured, Run};
+use dphe_reproduce::{Cell, Error, Experiment, Findings, Measured, RunId};
 
 fn source() -> Source {
     Source::digits(Arc::new(digits::load()))
@@ -22,32 +22,32 @@ fn settings() -> Settings {
     Settings { runs: 2, rounds: Some(3), encryption: Encryption::Nothing, ..Settings::quick() }
 }
 
-/// Measures everything, checks what all findings have in common, and that a run is a function of its name and seed.
+/// Measures all runs, and checks that findings are well formed and that a run is a function of its identifier.
 fn measure(experiment: &dyn Experiment) -> (Measured, Findings) {
     let runs = experiment.runs();
-    let mut names: Vec<&Run> = runs.iter().collect();
+    let mut names: Vec<&RunId> = runs.iter().collect();
     names.sort();
     names.dedup();
-    assert_eq!(names.len(), runs.len(), "runs have names of their own");
+    assert_eq!(names.len(), runs.len(), "run identifiers are unique");
     let mut measured = Measured::new();
     for run in &runs {
         let measurement = experiment.measure(run, &mut Stopwatch::none()).unwrap();
         assert!(measurement.values().all(|value| value.is_finite()), "{run:?} {measurement:?}");
-        assert!(measurement.keys().all(|name| !name.ends_with("_s")), "no clock, no times: {run:?}");
+        assert!(measurement.keys().all(|name| !name.ends_with("_s")), "times without a clock: {run:?}");
         measured.insert(run.clone(), measurement);
     }
-    // the last first: nothing depends on what was measured before
+    // the result does not depend on the order of runs
     for run in [runs.last().unwrap(), &runs[0]] {
         assert_eq!(experiment.measure(run, &mut Stopwatch::none()).unwrap(), measured[run], "{run:?}");
     }
-    let unknown = Run { what: "nothing".to_owned(), seed: 0 };
+    let unknown = RunId { what: "nothing".to_owned(), seed: 0 };
     let refused = experiment.measure(&unknown, &mut Stopwatch::none());
     assert!(matches!(refused, Err(Error::UnknownRun(_))));
     let findings = experiment.findings(&measured);
     for table in &findings.tables {
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
     }
-    // nothing measured yet: still a page
+    // there are findings before anything is measured
     let empty = experiment.findings(&Measured::new());
     assert_eq!(empty.title, findings.title);
     (measured, findings)
@@ -59,7 +59,7 @@ fn number(findings: &Findings, table: usize, row: &str, column: &str) -> f64 {
     let row = table.rows.iter().find(|cells| cells.contains(&Cell::from(row))).unwrap();
     match row[at] {
         Cell::Number(number) => number,
-        _ => panic!("{column} of {row:?} is no number"),
+        _ => panic!("{column} of {row:?} is not a number"),
     }
 }
 
@@ -68,9 +68,9 @@ fn claim_holds(findings: &Findings, part: &str) -> bool {
 }
 
 #[test]
-fn table_1() {
+fn table1_ranks_methods_as_the_paper_does() {
     let settings = Settings { encryption: Encryption::First, ..settings() };
-    let (_, findings) = measure(&Table1::new(vec![source()], settings));
+    let (_, findings) = measure(&table1(vec![source()], settings));
     let keys: Vec<&str> = findings.tables[0].columns.iter().map(|column| column.key.as_str()).collect();
     assert_eq!(keys[..6], ["dataset", "method", "mean", "std", "runs", "paper"]);
     assert_eq!(number(&findings, 0, "PRR10", "runs"), 2.0);
@@ -81,13 +81,13 @@ fn table_1() {
     assert!(
         number(&findings, 0, "DPHE rotate", "ciphertexts") < number(&findings, 0, "DPHE w-l1", "ciphertexts")
     );
-    // four noisy rows, five strengths
+    // four noisy methods with five strengths each
     assert_eq!(findings.tables[1].rows.len(), 20);
 }
 
 #[test]
-fn table_2_without_large_keys() {
-    struct WithoutTimes(Table2);
+fn table2_sparsity_grows_with_the_fraction_of_l1() {
+    struct WithoutTimes(Grid);
     impl Experiment for WithoutTimes {
         fn name(&self) -> &'static str {
             self.0.name()
@@ -95,12 +95,12 @@ fn table_2_without_large_keys() {
         fn settings(&self) -> Vec<(String, String)> {
             self.0.settings()
         }
-        fn runs(&self) -> Vec<Run> {
+        fn runs(&self) -> Vec<RunId> {
             self.0.runs().into_iter().filter(|run| !run.what.starts_with("time/")).collect()
         }
         fn measure(
             &self,
-            run: &Run,
+            run: &RunId,
             stopwatch: &mut Stopwatch,
         ) -> Result<dphe_reproduce::Measurement, Error> {
             self.0.measure(run, stopwatch)
@@ -110,23 +110,23 @@ fn table_2_without_large_keys() {
         }
     }
     let settings = Settings { runs: 1, ..settings() };
-    let experiment = WithoutTimes(Table2::new(source(), settings).with_phe(Some(0.003)));
+    let experiment = WithoutTimes(table2(source(), settings, Some(0.003)));
     let (measured, findings) = measure(&experiment);
     let sparsity = |ratio: &str| {
-        let run = Run { what: format!("w-l1 (solved)/{ratio}"), seed: 0 };
+        let run = RunId { what: format!("w-l1 (solved)/{ratio}"), seed: 0 };
         measured[&run]["sparsity"]
     };
     assert!(sparsity("0") < 15.0 && sparsity("0.2") < sparsity("0.5") && sparsity("0.5") < sparsity("1"));
     assert!(claim_holds(&findings, "a tenth of the time"));
-    // whole shards of 64 numbers, 3 ms each
-    let shards = measured[&Run { what: "w-l1 (solved)/0".to_owned(), seed: 0 }]["shards"];
+    // whole shards of 64 numbers at 3 ms each
+    let shards = measured[&RunId { what: "w-l1 (solved)/0".to_owned(), seed: 0 }]["shards"];
     let seconds = number(&findings, 0, "w-l1 (solved)", "phe");
     assert!(shards > 8.0 && (seconds - shards * 64.0 * 0.003).abs() < 1e-9, "{shards} {seconds}");
 }
 
 #[test]
-fn table_2_measures_encryption() {
-    let experiment = Table2::new(source(), settings());
+fn table2_measures_encryption() {
+    let experiment = table2(source(), settings(), None);
     let run = experiment.runs().into_iter().find(|run| run.what.starts_with("time/1024/")).unwrap();
     let start = std::time::Instant::now();
     let measurement = experiment.measure(&run, &mut Stopwatch::new(move || start.elapsed())).unwrap();
@@ -141,14 +141,14 @@ fn table_2_measures_encryption() {
 }
 
 #[test]
-fn figure_4() {
+fn figure4_encrypts_runs_of_up_to_25_users() {
     let settings = Settings { runs: 1, encryption: Encryption::FirstPacked, ..settings() };
-    let experiment = Figure4::with_users(source(), settings, vec![5, 10, 25, 50]);
+    let experiment = figure4(source(), settings, &[5, 10, 25, 50]);
     let (measured, findings) = measure(&experiment);
     assert_eq!(findings.plots.len(), 2);
     let points = |plot: usize| findings.plots[plot].series[1].1.clone();
     assert_eq!(points(0).iter().map(|(x, _)| *x).collect::<Vec<_>>(), [5.0, 10.0, 25.0, 50.0]);
-    // larger steps only where users have few samples
+    // larger steps are only for users with few samples
     assert_eq!(findings.plots[0].series.len(), 2);
     assert_eq!(findings.plots[1].series[2].1.len(), 2);
     let encrypted = |users: u32| {
@@ -159,10 +159,12 @@ fn figure_4() {
 }
 
 #[test]
-fn attributes_of_digits() {
-    for (task, floor) in [(Task::Faces, 80.0), (Task::Places, 0.9), (Task::Videos, 0.7)] {
+fn recognition_of_derived_attributes_beats_a_constant_answer() {
+    for (task, floor) in
+        [(AttributeTask::Faces, 80.0), (AttributeTask::Places, 0.9), (AttributeTask::Videos, 0.7)]
+    {
         let source = AttributeSource::stand_in(source(), task);
-        let (_, findings) = measure(&Recognition::new(task, source, settings()));
+        let (_, findings) = measure(&recognition(task, source, settings()));
         assert!(findings.notes[0].contains("attributes of the classes of digits"));
         let ours = number(&findings, 0, "DPHE d-block", "mean");
         let constant = number(&findings, 0, "always the same answer", "mean");
@@ -171,7 +173,7 @@ fn attributes_of_digits() {
 }
 
 #[test]
-fn attributes_that_are_given() {
+fn recognition_of_given_attributes() {
     let all = digits::load();
     let classes = all.labels().as_classes("").unwrap();
     let present = classes.iter().flat_map(|&class| [class % 2 == 0, class > 4]).collect();
@@ -179,16 +181,16 @@ fn attributes_that_are_given() {
     let part = |range: std::ops::Range<usize>| Arc::new(all.select(&range.collect::<Vec<_>>()).unwrap());
     let split = AttributeSplit { initial: part(0..100), private: part(100..900), held_out: part(900..1797) };
     let settings = Settings { runs: 1, ..settings() };
-    let experiment = Recognition::new(Task::Faces, AttributeSource::given("parity", split), settings);
+    let experiment = recognition(AttributeTask::Faces, AttributeSource::given("parity", split), settings);
     let (_, findings) = measure(&experiment);
-    assert!(!findings.notes[0].contains("not there"));
+    assert!(!findings.notes[0].contains("missing"));
     assert!(number(&findings, 0, "DPHE d-block", "mean") > 80.0);
 }
 
 #[test]
-fn clusters() {
+fn clustering_by_counts_is_near_the_baseline() {
     let settings = Settings { rounds: None, ..settings() };
-    let (_, findings) = measure(&Clustering::new(vec![source()], settings));
+    let (_, findings) = measure(&clustering(vec![source()], settings));
     assert!(claim_holds(&findings, "DPHE by counts is within 0.02 of S10"));
     let sparsity = number(&findings, 0, "DPHE by counts", "sparsity");
     assert!((29.0..31.0).contains(&sparsity), "{sparsity}");

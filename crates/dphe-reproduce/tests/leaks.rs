@@ -1,15 +1,15 @@
-//! The leaks on the digits that the program carries.
+//! Runs the leaks on the digits that come with the program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/caltech101.rs"]
+mod caltech101;
 #[path = "support/digits.rs"]
 mod digits;
-
-use std::path::Path;
 
 use dphe_federate::Stopwatch;
 use dphe_reproduce::data::caltech;
 use dphe_reproduce::leaks::Leaks;
-use dphe_reproduce::{Error, Experiment, Findings, Measured, Run};
+use dphe_reproduce::{Error, Experiment, Findings, Measured, RunId};
 
 fn run(leaks: &Leaks) -> (Measured, Findings) {
     let mut measured = Measured::new();
@@ -23,7 +23,7 @@ fn run(leaks: &Leaks) -> (Measured, Findings) {
 }
 
 #[test]
-fn digits_come_back_from_plain_updates_and_not_from_sealed_ones() {
+fn leaks_recover_digits_from_plain_updates_but_not_from_sealed_ones() {
     let data = digits::load();
     let leaks = Leaks::new("digits", data, 2).with_pictures(8, 16.0).quick();
     let (measured, findings) = run(&leaks);
@@ -41,8 +41,8 @@ fn digits_come_back_from_plain_updates_and_not_from_sealed_ones() {
     }
     assert_eq!((findings.tables.len(), findings.plots.len()), (2, 1));
 
-    // pictures: both halves agree, but for the sealed ones, where L1 hid a pixel, and where the wrong one of two
-    // lengths was nearer to the usual one
+    // both halves of an image agree, except if the step was sealed, if L1 hid a pixel, or if the wrong one of two
+    // lengths was nearer to the expected one
     assert_eq!(findings.pictures.len(), 11);
     for picture in &findings.pictures {
         assert_eq!((picture.width, picture.grey.len()), (17, 17 * 8));
@@ -56,31 +56,32 @@ fn digits_come_back_from_plain_updates_and_not_from_sealed_ones() {
         }
     }
 
-    // the same seed, the same numbers
+    // the same seed gives the same numbers
     let again = leaks.runs().remove(7);
     assert_eq!(leaks.measure(&again, &mut Stopwatch::none()).unwrap(), measured[&again]);
-    let unknown = Run { what: "digits/else".into(), seed: 0 };
+    let unknown = RunId { what: "digits/else".into(), seed: 0 };
     assert!(matches!(leaks.measure(&unknown, &mut Stopwatch::none()), Err(Error::UnknownRun(_))));
 }
 
 #[test]
-fn whatever_is_missing_is_left_out() {
+fn findings_omit_leaks_without_measurements() {
     let data = digits::load();
     let leaks = Leaks::new("digits", data, 1).quick();
     let findings = leaks.findings(&Measured::new());
     assert!(findings.claims.is_empty() && findings.tables.is_empty() && findings.pictures.is_empty());
     let run = leaks.runs().remove(0);
     let measurement = leaks.measure(&run, &mut Stopwatch::none()).unwrap();
-    // no pixels are kept of features that are none
+    // no images are kept if features are not pixels
     assert!(measurement.keys().all(|name| !name.starts_with("picture")));
     let findings = leaks.findings(&Measured::from([(run, measurement)]));
     assert_eq!((findings.claims.len(), findings.tables[0].rows.len()), (1, 1));
 }
 
-/// All private samples of ten splits: `cargo test --release -p dphe-reproduce --test leaks -- --ignored --nocapture`
+/// Uses all private samples of ten splits: `cargo test --release -p dphe-reproduce --test leaks -- --ignored
+/// --nocapture`
 #[test]
 #[ignore = "takes a minute"]
-fn every_digit_comes_back() {
+fn leaks_recover_every_private_digit() {
     let leaks = Leaks::new("digits", digits::load(), 10).with_pictures(8, 16.0);
     let (_, findings) = run(&leaks);
     for table in &findings.tables {
@@ -93,24 +94,16 @@ fn every_digit_comes_back() {
     assert!(findings.claims.iter().all(|claim| claim.holds));
 }
 
-/// Features of a network, not pixels: numbers alone.
+/// Uses features of a network instead of pixels, so there are no images.
 #[test]
 #[ignore = "takes a minute"]
-fn features_of_photos_come_back() {
-    let given = std::env::var_os("DPHE_DATA").map(|data| Path::new(&data).join("caltech101"));
-    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|up| up.join("shared/data/caltech101"));
-    let Some(folder) = given.into_iter().chain(above).find(|folder| folder.join("features.npy").is_file())
-    else {
-        println!(
-            "SKIPPED: no Caltech-101 features; set DPHE_DATA to the folder that holds caltech101/features.npy"
-        );
-        return;
-    };
-    let (_, findings) = run(&Leaks::new("caltech101", caltech(&folder).unwrap().data, 1).quick());
+fn leaks_recover_features_of_photos() {
+    let Some(directory) = caltech101::directory() else { return };
+    let (_, findings) = run(&Leaks::new("caltech101", caltech(&directory).unwrap().data, 1).quick());
     assert!(findings.pictures.is_empty());
     for claim in &findings.claims {
         println!("{}: {} ({})", claim.holds, claim.text, claim.seen);
-        // which of two lengths is the usual one depends on the features
+        // the expected length depends on the features
         assert!(claim.holds || claim.text.starts_with("Of two candidates"), "{claim:?}");
     }
 }

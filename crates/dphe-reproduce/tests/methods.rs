@@ -1,26 +1,29 @@
-//! The methods do what their definitions say, on digits.
+//! Checks the methods against their definitions on digits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "support/digits.rs"]
 mod digits;
 
+use std::num::NonZeroUsize;
+
 use chacha20::ChaCha20Rng;
 use dphe_federate::Stopwatch;
-use dphe_learn::{Dataset, Seed, Threads, Weights};
+use dphe_learn::{Dataset, Seed, Weights, all_cores};
 use dphe_paillier::{DecryptionKey, NoiseMode, hazmat};
-use dphe_reproduce::methods::baseline::{self, Steps};
-use dphe_reproduce::methods::dphe::{Dphe, Form, Keys, Recipe};
+use dphe_reproduce::methods::baseline::{self, PooledSteps};
+use dphe_reproduce::methods::dphe::{Dphe, DpheVariant, Keys, Recipe};
 use dphe_reproduce::methods::logistic::Logistic;
 use dphe_reproduce::methods::noise::Noise;
-use dphe_reproduce::methods::prr10::protocol::{FixedPoint, Smallest, User, aggregate, open};
+use dphe_reproduce::methods::noisy::{NoisyScenario, Norm, Privacy, STRENGTHS, best};
+use dphe_reproduce::methods::prr10::protocol::{FewestSamples, Prr10FixedPoint, Prr10User, aggregate, open};
 use dphe_reproduce::methods::prr10::{self, Prr10};
 use dphe_reproduce::methods::ra12::Ra12;
-use dphe_reproduce::methods::{NoisyScenario, Norm, Privacy, STRENGTHS, Trial, accuracy, best, clusters};
+use dphe_reproduce::methods::{accuracy, clusters};
 use rand_core::SeedableRng;
 
-const THREADS: Threads = Threads::ONE;
+const THREADS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// The slope of one class of the logistic objective, written out.
+/// Computes the gradient of the logistic objective for one class directly.
 fn slope(weights: &Weights, data: &Dataset, class: usize, strength: f64) -> f64 {
     let w: Vec<f64> = weights.class(class).collect();
     let mut slope: Vec<f64> = w.iter().map(|w| strength * w).chain([0.0]).collect();
@@ -35,7 +38,7 @@ fn slope(weights: &Weights, data: &Dataset, class: usize, strength: f64) -> f64 
 }
 
 #[test]
-fn minimisers_have_no_slope_whether_samples_or_features_are_fewer() {
+fn logistic_minimisers_have_zero_gradient_with_few_and_many_samples() {
     let few = digits::scenario(12, 0);
     let many = digits::scenario(100, 0);
     for (scenario, fewer_samples) in [(&few, true), (&many, false)] {
@@ -59,9 +62,9 @@ fn minimisers_have_no_slope_whether_samples_or_features_are_fewer() {
 }
 
 #[test]
-fn without_noise_prr10_is_the_mean_of_the_minimisers() {
+fn prr10_without_noise_is_the_mean_of_the_minimisers() {
     let scenario = NoisyScenario::new(&digits::scenario(30, 1), Norm::None).unwrap();
-    // every user has the public samples too
+    // every user also has the public samples
     assert!(scenario.users.iter().all(|user| user.len() > scenario.initial.len()));
     let mean = Prr10::new(&scenario, THREADS).unwrap().mean(0.1).unwrap();
     let each: Vec<Weights> = scenario
@@ -76,7 +79,7 @@ fn without_noise_prr10_is_the_mean_of_the_minimisers() {
 }
 
 #[test]
-fn prr10_adds_noise_of_the_smallest_users_scale() {
+fn prr10_noise_has_the_scale_of_the_smallest_user() {
     let scenario = NoisyScenario::new(&digits::scenario(30, 1), Norm::Unit).unwrap();
     assert_eq!(scenario.fewest(), 60 + 48);
     let length = scenario.users[0].features().rows().map(|row| row.iter().map(|v| v * v).sum::<f32>());
@@ -88,7 +91,7 @@ fn prr10_adds_noise_of_the_smallest_users_scale() {
     let mut magnitudes = Vec::new();
     for seed in 0..20 {
         let released = method.release(&mean, 1.0, Privacy::PAPER, &Seed::new(seed)).unwrap();
-        magnitudes.extend(released.weights.flat().iter().zip(mean.flat()).map(|(a, b)| (a - b).abs()));
+        magnitudes.extend(released.flat().iter().zip(mean.flat()).map(|(a, b)| (a - b).abs()));
     }
     let count = magnitudes.len() as f64;
     let found = magnitudes.iter().sum::<f64>() / count;
@@ -97,18 +100,18 @@ fn prr10_adds_noise_of_the_smallest_users_scale() {
 }
 
 #[test]
-fn prr10_releases_the_mean_and_the_smallest_users_noise_and_nobody_is_told_whose() {
+fn prr10_protocol_releases_the_mean_with_the_smallest_users_noise() {
     let bits = hazmat::insecure_key_bits(512).unwrap();
     let mut rng = ChaCha20Rng::seed_from_u64(3);
     let threads = dphe_paillier::Threads::ONE;
     let secret = DecryptionKey::generate(bits, NoiseMode::Fast, &mut rng, threads).unwrap();
     let key = secret.encryption_key();
     let samples = [120, 80, 95, 80, 200];
-    let point = FixedPoint { bits: 24 };
+    let point = Prr10FixedPoint { bits: 24 };
     let mut owners = std::collections::BTreeSet::new();
     for round in 0..8 {
         let seed = Seed::new(round);
-        let users: Vec<User> = samples
+        let users: Vec<Prr10User> = samples
             .iter()
             .enumerate()
             .map(|(user, &samples)| {
@@ -116,10 +119,10 @@ fn prr10_releases_the_mean_and_the_smallest_users_noise_and_nobody_is_told_whose
                 let weights: Vec<f64> = (0..9).map(|_| noise.laplace(0.3)).collect();
                 let scale = prr10::noise_scale(samples, 0.2, 0.1);
                 let noise: Vec<f64> = (0..9).map(|_| noise.laplace(scale)).collect();
-                User { weights: point.encode(&weights), noise: point.encode(&noise) }
+                Prr10User { weights: point.encode(&weights), noise: point.encode(&noise) }
             })
             .collect();
-        let smallest = Smallest::find(&samples, &seed).unwrap();
+        let smallest = FewestSamples::find(&samples, &seed).unwrap();
         assert_eq!(samples[smallest.owner()], 80);
         owners.insert(smallest.owner());
         let indicators = smallest.indicators(key, &mut rng, threads).unwrap();
@@ -137,74 +140,71 @@ fn prr10_releases_the_mean_and_the_smallest_users_noise_and_nobody_is_told_whose
         let mean = point.decode(&opened, 5);
         assert_eq!(mean[0], expected[0] as f64 / f64::from(1 << 24) / 5.0);
     }
-    // of two equally small users now the one is taken, now the other: whoever comes first in a secret order
+    // two users have the fewest samples, and a secret order decides between them
     assert_eq!(owners.into_iter().collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
-fn without_noise_ra12_converges_to_the_optimum() {
+fn ra12_without_noise_converges_to_the_optimum() {
     let scenario = NoisyScenario::new(&digits::scenario(30, 2), Norm::None).unwrap();
     let method = Ra12::new(&scenario, THREADS).unwrap();
     let norm = |iterations: usize| {
-        let trial = method.run(0.5, iterations, None, &Seed::new(0)).unwrap();
-        let slope = method.slope(&trial.weights, 0.5).unwrap();
+        let weights = method.run(0.5, iterations, None, &Seed::new(0)).unwrap();
+        let slope = method.slope(&weights, 0.5).unwrap();
         slope.iter().map(|s| s * s).sum::<f64>().sqrt()
     };
     let (start, end) = (norm(1), norm(400));
     assert!(end < 1e-5 && start > 0.05, "{start} {end}");
     let quiet = method.run(0.5, 20, None, &Seed::new(0)).unwrap();
     let noisy = method.run(0.5, 20, Some(Privacy::PAPER), &Seed::new(0)).unwrap();
-    let held_out = |trial: &Trial| accuracy(&trial.weights, &scenario.held_out, THREADS).unwrap();
+    let held_out = |weights: &Weights| accuracy(weights, &scenario.held_out, THREADS).unwrap();
     assert!(held_out(&quiet) > 85.0 && held_out(&noisy) < held_out(&quiet));
 }
 
 #[test]
-fn the_strength_is_chosen_by_public_samples() {
-    let weights = Weights::zeros(1, 1).unwrap();
-    let trial = |strength, initial| Trial { strength, weights: weights.clone(), initial };
-    let trials = [trial(0.1, 50.0), trial(1.0, 70.0), trial(10.0, 70.0)];
-    assert_eq!(best(&trials).unwrap().strength, 1.0);
+fn best_takes_the_weakest_of_equal_strengths() {
+    assert_eq!(best(&[50.0, 70.0, 70.0]), Some(1));
     assert!(best(&[]).is_none());
 }
 
 #[test]
-fn encryption_changes_nothing_and_averages_come_close_to_all_data_in_one_place() {
+fn encrypted_averages_equal_plain_ones_and_come_close_to_pooled_training() {
     let scenario = digits::scenario(60, 3);
     let seed = Seed::new(3);
-    let pooled = baseline::pooled(&scenario, Steps::Stable, &seed, THREADS).unwrap();
+    let pooled = baseline::pooled(&scenario, PooledSteps::Stable, &seed, THREADS).unwrap();
     let pooled = accuracy(&pooled, &scenario.held_out, THREADS).unwrap();
     let alone = baseline::alone(&scenario, &seed, THREADS).unwrap();
     assert!(pooled > 90.0 && pooled > alone, "{pooled} {alone}");
     let keys = Keys::default();
-    for form in Form::ALL {
-        let mut recipe = Recipe { rounds: 3, share: 0.4, sparsity: 0.6, ..Recipe::new(form) };
-        if form.profile() == dphe::Profile::Paper {
+    for variant in DpheVariant::ALL {
+        let mut recipe = Recipe { rounds: 3, share: 0.4, sparsity: 0.6, ..Recipe::new(variant) };
+        if variant.profile() == dphe::Profile::Paper {
             recipe.key_bits = 1024;
         }
-        let method = Dphe::new(&scenario, recipe, &seed, Threads::all()).unwrap();
-        let outcome = method.encrypted(&keys, &mut Stopwatch::none()).unwrap();
-        assert_eq!(outcome.equal, Some(true), "{form:?}");
-        if form.profile() != dphe::Profile::Paper {
-            let counted = outcome.reports[0].cost.ciphertexts as f64;
-            assert_eq!(method.ciphertexts(&outcome).unwrap(), counted, "{form:?}");
+        let method = Dphe::new(&scenario, recipe, &seed, all_cores()).unwrap();
+        let run = method.encrypted(&keys, &mut Stopwatch::none()).unwrap();
+        assert_eq!(run.equal, Some(true), "{variant:?}");
+        if variant.profile() != dphe::Profile::Paper {
+            let counted = run.reports[0].cost.ciphertexts as f64;
+            assert_eq!(method.ciphertexts(&run).unwrap(), counted, "{variant:?}");
         }
-        let found = accuracy(&outcome.weights, &scenario.held_out, THREADS).unwrap();
-        assert!(found > pooled - 12.0, "{form:?}: {found} against {pooled}");
-        let sparsity = outcome.mean(|report| report.message_sparsity);
-        assert!((0.5..0.8).contains(&sparsity), "{form:?}: {sparsity}");
+        let found = accuracy(&run.weights, &scenario.held_out, THREADS).unwrap();
+        assert!(found > pooled - 12.0, "{variant:?}: {found} against {pooled}");
+        let sparsity = run.mean(|report| report.update_sparsity);
+        assert!((0.5..0.8).contains(&sparsity), "{variant:?}: {sparsity}");
     }
 }
 
 #[test]
-fn clusters_are_found() {
+fn clustering_improves_on_its_start() {
     let scenario = digits::scenario(60, 4);
     let (features, truth) = clusters::private(&scenario).unwrap();
     let ami = |method| {
         let found = clusters::find(&scenario, method, 6, 0.4, &Seed::new(4), THREADS).unwrap();
         clusters::agreement(&found.centroids, &features, &truth, THREADS).unwrap().arithmetic
     };
-    let start = ami(clusters::Method::Initial);
-    for method in [clusters::Method::S10, clusters::Method::Counted] {
+    let start = ami(clusters::ClusterMethod::Initial);
+    for method in [clusters::ClusterMethod::S10, clusters::ClusterMethod::Counted] {
         let found = ami(method);
         assert!(found > start && found > 0.5, "{method:?}: {found}, start {start}");
     }

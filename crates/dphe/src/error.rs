@@ -1,172 +1,175 @@
-//! What is refused, and why. Every error has a stable code (docs/protocol.md, section 10); before a request is
-//! committed it may be specific, because it depends on public data only. After that there is one code.
+//! The errors of this crate. Each has a stable code (docs/protocol.md, section 10). Errors are specific as long as they
+//! depend on public data only. Once a sum is being opened, there is only [`Error::RoundFailed`].
 
 use thiserror::Error;
 
+use crate::names::named_enum;
 use crate::{Round, UserId};
 
-/// An error of this crate. A refused input changes nothing.
+/// An error of this crate. An input that is refused changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A task description that cannot be.
-    #[error("this task cannot be: {reason}")]
+    /// An invalid task description. Its code is `policy`.
+    #[error("invalid task: {reason}")]
     Task {
-        /// What is wrong with it.
+        /// What is wrong.
         reason: &'static str,
     },
     /// An encryption key that must not be used.
     #[error("the encryption key cannot be used: {0}")]
     Key(dphe_paillier::Error),
 
-    /// Bytes that are not a message, or a body that is not the one its header names.
-    #[error("not a valid message: {reason}")]
+    /// Bytes that cannot be decoded, or a body that is not the one that its header names.
+    #[error("invalid message: {reason}")]
     Encoding {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Another protocol, version or type of message.
-    #[error("another version or kind of message than expected here")]
+    /// A protocol, version or kind of message that is not the expected one.
+    #[error("the protocol, version or kind of the message is not the expected one")]
     Version,
     /// A length or count beyond what the task allows.
-    #[error("{what} is beyond what the task allows")]
+    #[error("{what} exceeds what the task allows")]
     Size {
-        /// What is too long or too many.
+        /// What is too large.
         what: &'static str,
     },
-    /// A message of another task.
+    /// A message of another task. Its code is `task`.
     #[error("the message belongs to another task")]
     OtherTask,
-    /// Another policy than the pinned one.
-    #[error("the message names another policy than the one agreed on")]
+    /// A policy other than the roster's.
+    #[error("the policy that the message names is not the roster's")]
     Policy,
-    /// Another roster than the pinned one.
-    #[error("the message names another roster than the one agreed on")]
+    /// A roster that is not the agreed one, or keys of users who are not in the roster.
+    #[error("the roster is not the one that the parties agreed on")]
     Roster,
-    /// Another encryption key.
+    /// An update that was encrypted under a key other than the task's.
     #[error("the update was encrypted under another key")]
     KeyId {
-        /// Who sent it.
+        /// The user who sent it.
         user: UserId,
     },
-    /// Something this profile does not offer.
-    #[error("not available in this task's profile: {what}")]
+    /// A feature that the profile does not offer.
+    #[error("the profile of this task does not offer {what}")]
     Profile {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
     },
-    /// A signature that does not hold, or of somebody who may not send this.
-    #[error("the signature does not hold, or its owner may not send this")]
+    /// An invalid signature, or a sender who may not send this message.
+    #[error("the signature is invalid, or the sender may not send this message")]
     Signature,
-    /// Somebody who is not in the roster.
+    /// A user who is not in the roster.
     #[error("user {0} is not in the roster")]
     UnknownUser(UserId),
     /// A round that is over.
-    #[error("round {round} is over; the current one is {current}")]
+    #[error("round {round} is over, the current round is {current}")]
     Stale {
         /// The round of the message.
         round: Round,
-        /// The round at hand.
+        /// The current round.
         current: Round,
     },
-    /// A round that has not begun.
-    #[error("round {round} has not begun; the current one is {current}")]
+    /// A round that has not started.
+    #[error("round {round} has not started, the current round is {current}")]
     Future {
         /// The round of the message.
         round: Round,
-        /// The round at hand.
+        /// The current round.
         current: Round,
     },
-    /// A message that this state does not take.
-    #[error("not now: {expected}")]
+    /// An event that the party does not accept in its current state.
+    #[error("out of order: {state}")]
     Order {
-        /// What would have to come first.
-        expected: &'static str,
+        /// What the party is doing, or has not done yet.
+        state: &'static str,
     },
-    /// Not the ticket of this round.
-    #[error("this is not the ticket of the round")]
+    /// A ticket that is not the round's.
+    #[error("the ticket is not the one of this round")]
     Ticket,
-    /// Model bytes that do not have the digest they should have.
+    /// A model that does not have the announced digest.
     #[error("the model is not the one that was announced")]
     Model,
 
-    /// Lengths that are not the task's.
-    #[error("{what}: expected {expected}, found {found}")]
+    /// A length that is not the task's.
+    #[error("the number of {what} is {found} instead of {expected}")]
     Dimension {
-        /// Of what.
+        /// What was counted.
         what: &'static str,
         /// The task's number.
         expected: usize,
         /// The number found.
         found: usize,
     },
-    /// Another support than the round's.
+    /// A public support that is not the round's.
     #[error("the public support is not that of the round")]
     SupportDigest,
-    /// A number of ciphertexts or of users that is not the task's.
-    #[error("{what}: expected {expected}, found {found}")]
+    /// A number of ciphertexts, positions or users that is not the expected one.
+    #[error("the number of {what} is {found} instead of {expected}")]
     Count {
-        /// Of what.
+        /// What was counted.
         what: &'static str,
-        /// The right number.
+        /// The expected number.
         expected: usize,
         /// The number found.
         found: usize,
-        /// Who sent it.
+        /// The user who sent it.
         user: Option<UserId>,
     },
-    /// A slot beyond the positions of the task.
-    #[error("slot {slot} of user {user} is beyond the positions of the task")]
+    /// A permuted index beyond the positions of the task.
+    #[error("permuted index {index} of user {user} is beyond the positions of the task")]
     IndexRange {
-        /// The slot.
-        slot: u32,
-        /// Who sent it.
+        /// The index.
+        index: u32,
+        /// The user who sent it.
         user: UserId,
     },
-    /// Slots that are not ascending, or twice in an upload.
-    #[error("the slots of user {user} are not ascending and distinct")]
+    /// Permuted indices that are not ascending, or appear twice in an upload.
+    #[error("the permuted indices of user {user} are not ascending and distinct")]
     IndexOrder {
-        /// Who sent them.
+        /// The user who sent them.
         user: UserId,
     },
     /// A ciphertext that is not canonical.
     #[error("ciphertext {index} is out of range{}", of(*user))]
     CiphertextRange {
-        /// Which one, in the order of the body.
+        /// Its index in the body.
         index: usize,
-        /// Who sent it; nobody, in a sum.
+        /// The user who sent it. A sum has none.
         user: Option<UserId>,
     },
     /// A ciphertext that is not a unit.
     #[error("ciphertext {index} shares a factor with the modulus{}", of(*user))]
     CiphertextUnit {
-        /// Which one, in the order of the body.
+        /// Its index in the body.
         index: usize,
-        /// Who sent it; nobody, in a sum.
+        /// The user who sent it. A sum has none.
         user: Option<UserId>,
     },
     /// A ciphertext without noise.
-    #[error("ciphertext {index} of user {user} has no noise: anybody could read it")]
+    #[error("ciphertext {index} of user {user} has no noise, so anyone could read it")]
     CiphertextTrivial {
-        /// Which one, in the order of the body.
+        /// Its index in the body.
         index: usize,
-        /// Who sent it.
+        /// The user who sent it.
         user: UserId,
     },
     /// Noise that was used before in this round.
-    #[error("an upload of user {user} repeats noise of this round; its differences could be read")]
+    #[error(
+        "the upload of user {user} repeats noise of this round, which would reveal differences of weights"
+    )]
     NonceReuse {
-        /// Who sent it.
+        /// The user who sent it.
         user: UserId,
     },
-    /// Another message in the place of one that is stored.
-    #[error("there is already another {what} in its place; the first one stays")]
+    /// A message that contradicts a stored one.
+    #[error("a different {what} is already stored; this one is ignored")]
     Conflict {
-        /// What is there.
+        /// What is stored.
         what: &'static str,
     },
     /// An upload after the freeze.
-    #[error("the set of round {round} is frozen; wait for the next round")]
+    #[error("round {round} is frozen and accepts no more uploads")]
     Late {
         /// The round.
         round: Round,
@@ -175,132 +178,221 @@ pub enum Error {
     /// A weight that cannot be encoded.
     #[error("value {index} is {reason}")]
     Value {
-        /// Which one.
+        /// Its index.
         index: usize,
         /// What is wrong with it.
         reason: &'static str,
     },
     /// More occupied positions than fit.
     #[error(
-        "{occupied} positions are occupied and {capacity} fit: send fewer, or raise the capacity or the shards of the task"
+        "{occupied} positions are occupied but only {capacity} fit; send fewer, or raise the capacity or the shards of the task"
     )]
     Capacity {
-        /// Positions with a weight that is not zero.
+        /// The number of occupied positions.
         occupied: usize,
-        /// Positions of an upload.
+        /// The number of positions in an upload.
         capacity: usize,
     },
     /// A weight outside the round's public support.
     #[error("weight {index} is not in the public support of round {round}")]
     Support {
-        /// Which one.
+        /// Its index.
         index: usize,
         /// The round.
         round: Round,
     },
 
-    /// Too few users.
-    #[error("{users} users took part and at least {floor} must")]
+    /// Too few participants.
+    #[error("{users} users took part, but at least {floor} must")]
     SetSmall {
-        /// Distinct users.
+        /// The number of participants.
         users: usize,
         /// The floor of the task.
         floor: usize,
     },
-    /// A set that is not ascending.
+    /// Participants that are not ascending and distinct.
     #[error("the set of users is not ascending and distinct")]
     SetOrder,
-    /// A set with somebody who is not in the roster.
-    #[error("the set contains user {0}, who is not in the roster")]
+    /// A participant who is not in the roster.
+    #[error("the set of users contains user {0}, who is not in the roster")]
     SetUnknown(UserId),
-    /// A set whose difference to an opened one is a single user.
+    /// Participants that differ by one user from those of a sum that was opened on the same model.
     #[error(
-        "the set differs by one user from one already opened on this model; the difference would show that user's update"
+        "the set differs by one user from one that was opened on this model, which would reveal that user's update"
     )]
     SetDifference,
-    /// Freezes used up or skipped.
-    #[error("freeze attempt {attempt} is not the next one, or more than the {max} allowed")]
+    /// A freeze attempt out of sequence, or too many of them.
+    #[error("freeze attempt {attempt} is not the next one, or exceeds the {max} allowed")]
     Attempts {
-        /// The attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The task's maximum.
+        /// The largest number allowed.
         max: u32,
     },
     /// A sum that is not the frozen one.
     #[error("the sum is not the one that was frozen")]
     Equation,
-    /// Another request after one was committed.
-    #[error("a request of this round is committed; no other is opened")]
+    /// A second request to open a sum of a round.
+    #[error("another sum of this round is already being opened")]
     Committed,
-    /// Decryption or a check of its result failed. Nothing more is said.
-    #[error("the round failed")]
+    /// A sum that could not be opened. Details would reveal something about its content.
+    #[error("the sum could not be opened")]
     RoundFailed,
-    /// A published set that misstates one's own part.
+    /// A published set that misstates the user's own part.
     #[error("the published set misstates this user's part in the round")]
     NotMine,
-    /// A result that is not the key generator's.
+    /// A result that the key generator did not sign.
     #[error("the result is not what the key generator signed")]
     Proof,
     /// The key generator's log went back or forked.
-    #[error("the key generator's log went back or forked; do not go on with it")]
+    #[error("the key generator's log went back or forked, so it cannot be trusted")]
     Rollback,
-    /// A log that is damaged or not this party's.
-    #[error("the stored log cannot be used: {reason}")]
+    /// Stored data that is damaged or belongs to another party.
+    #[error("stored data cannot be used: {reason}")]
     Storage {
         /// What is wrong.
         reason: &'static str,
     },
 }
 
+named_enum! {
+    /// The stable code of an error (docs/protocol.md, section 10). Other machines and other versions of this crate rely
+    /// on its name.
+    pub enum ErrorCode {
+        /// A freeze attempt is not the next one, or there were too many.
+        Attempts = "attempts",
+        /// More positions are occupied than fit into an update.
+        Capacity = "capacity",
+        /// A ciphertext is not canonical.
+        CiphertextRange = "ct_range",
+        /// A ciphertext has no noise.
+        CiphertextTrivial = "ct_trivial",
+        /// A ciphertext is not a unit modulo n².
+        CiphertextUnit = "ct_unit",
+        /// Another request of the round is already being opened.
+        Committed = "committed",
+        /// A different message is already stored in its place.
+        Conflict = "conflict",
+        /// A number of ciphertexts, positions or users is not the expected one.
+        Count = "count",
+        /// A length is not that of the task.
+        Dimension = "dimension",
+        /// The bytes cannot be decoded.
+        Encoding = "encoding",
+        /// The sum is not the frozen one.
+        Equation = "equation",
+        /// The round has not started.
+        Future = "future",
+        /// Permuted indices are not ascending and distinct.
+        IndexOrder = "index_order",
+        /// A permuted index is beyond the positions of the task.
+        IndexRange = "index_range",
+        /// A Paillier key must not be used.
+        Key = "key",
+        /// The update was encrypted under another key.
+        KeyId = "key_id",
+        /// The upload arrived after the freeze.
+        Late = "late",
+        /// The model does not have the announced digest.
+        Model = "model",
+        /// An upload repeats noise of this round.
+        NonceReuse = "nonce_reuse",
+        /// A published set misstates the user's own part.
+        NotMine = "not_mine",
+        /// The party does not accept the event in its current state.
+        Order = "order",
+        /// The message belongs to another task.
+        Task = "task",
+        /// The task is invalid, or the message names another policy.
+        Policy = "policy",
+        /// The profile of the task does not offer this.
+        Profile = "profile",
+        /// A result is not what the key generator signed.
+        Proof = "proof",
+        /// The key generator's log went back or forked.
+        Rollback = "rollback",
+        /// The message names another roster.
+        Roster = "roster",
+        /// Opening the sum failed.
+        RoundFailed = "round_failed",
+        /// The set of users differs by one from a set that was opened on the same model.
+        SetDifference = "set_difference",
+        /// The set of users is not ascending and distinct.
+        SetOrder = "set_order",
+        /// Fewer users than the floor took part.
+        SetSmall = "set_small",
+        /// The set contains a user who is not in the roster.
+        SetUnknown = "set_unknown",
+        /// A signature is invalid, or its owner may not send this message.
+        Signature = "signature",
+        /// A length or count is beyond what the task allows.
+        Size = "size",
+        /// The round is over.
+        Stale = "stale",
+        /// Stored data cannot be used.
+        Storage = "storage",
+        /// A weight is outside the public support of the round.
+        Support = "support",
+        /// The ticket that the message names is not the round's.
+        Ticket = "ticket",
+        /// The user is not in the roster.
+        UnknownUser = "unknown_user",
+        /// A weight cannot be encoded.
+        Value = "value",
+        /// Another protocol, version or kind of message.
+        Version = "version",
+    }
+}
+
 impl Error {
-    /// The stable code, for other machines.
-    pub fn code(&self) -> &'static str {
+    /// Returns the stable code.
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Attempts { .. } => "attempts",
-            Self::Capacity { .. } => "capacity",
-            Self::CiphertextRange { .. } => "ct_range",
-            Self::CiphertextTrivial { .. } => "ct_trivial",
-            Self::CiphertextUnit { .. } => "ct_unit",
-            Self::Committed => "committed",
-            Self::Conflict { .. } => "conflict",
-            Self::Count { .. } => "count",
-            Self::Dimension { .. } | Self::SupportDigest => "dimension",
-            Self::Encoding { .. } => "encoding",
-            Self::Equation => "equation",
-            Self::Future { .. } => "future",
-            Self::IndexOrder { .. } => "index_order",
-            Self::IndexRange { .. } => "index_range",
-            Self::Key(_) => "key",
-            Self::KeyId { .. } => "key_id",
-            Self::Late { .. } => "late",
-            Self::Model => "model",
-            Self::NonceReuse { .. } => "nonce_reuse",
-            Self::NotMine => "not_mine",
-            Self::Order { .. } => "order",
-            Self::OtherTask => "task",
-            Self::Policy | Self::Task { .. } => "policy",
-            Self::Profile { .. } => "profile",
-            Self::Proof => "proof",
-            Self::Rollback => "rollback",
-            Self::Roster => "roster",
-            Self::RoundFailed => "round_failed",
-            Self::SetDifference => "set_difference",
-            Self::SetOrder => "set_order",
-            Self::SetSmall { .. } => "set_small",
-            Self::SetUnknown(_) => "set_unknown",
-            Self::Signature => "signature",
-            Self::Size { .. } => "size",
-            Self::Stale { .. } => "stale",
-            Self::Storage { .. } => "storage",
-            Self::Support { .. } => "support",
-            Self::Ticket => "ticket",
-            Self::UnknownUser(_) => "unknown_user",
-            Self::Value { .. } => "value",
-            Self::Version => "version",
+            Self::Attempts { .. } => ErrorCode::Attempts,
+            Self::Capacity { .. } => ErrorCode::Capacity,
+            Self::CiphertextRange { .. } => ErrorCode::CiphertextRange,
+            Self::CiphertextTrivial { .. } => ErrorCode::CiphertextTrivial,
+            Self::CiphertextUnit { .. } => ErrorCode::CiphertextUnit,
+            Self::Committed => ErrorCode::Committed,
+            Self::Conflict { .. } => ErrorCode::Conflict,
+            Self::Count { .. } => ErrorCode::Count,
+            Self::Dimension { .. } | Self::SupportDigest => ErrorCode::Dimension,
+            Self::Encoding { .. } => ErrorCode::Encoding,
+            Self::Equation => ErrorCode::Equation,
+            Self::Future { .. } => ErrorCode::Future,
+            Self::IndexOrder { .. } => ErrorCode::IndexOrder,
+            Self::IndexRange { .. } => ErrorCode::IndexRange,
+            Self::Key(_) => ErrorCode::Key,
+            Self::KeyId { .. } => ErrorCode::KeyId,
+            Self::Late { .. } => ErrorCode::Late,
+            Self::Model => ErrorCode::Model,
+            Self::NonceReuse { .. } => ErrorCode::NonceReuse,
+            Self::NotMine => ErrorCode::NotMine,
+            Self::Order { .. } => ErrorCode::Order,
+            Self::OtherTask => ErrorCode::Task,
+            Self::Policy | Self::Task { .. } => ErrorCode::Policy,
+            Self::Profile { .. } => ErrorCode::Profile,
+            Self::Proof => ErrorCode::Proof,
+            Self::Rollback => ErrorCode::Rollback,
+            Self::Roster => ErrorCode::Roster,
+            Self::RoundFailed => ErrorCode::RoundFailed,
+            Self::SetDifference => ErrorCode::SetDifference,
+            Self::SetOrder => ErrorCode::SetOrder,
+            Self::SetSmall { .. } => ErrorCode::SetSmall,
+            Self::SetUnknown(_) => ErrorCode::SetUnknown,
+            Self::Signature => ErrorCode::Signature,
+            Self::Size { .. } => ErrorCode::Size,
+            Self::Stale { .. } => ErrorCode::Stale,
+            Self::Storage { .. } => ErrorCode::Storage,
+            Self::Support { .. } => ErrorCode::Support,
+            Self::Ticket => ErrorCode::Ticket,
+            Self::UnknownUser(_) => ErrorCode::UnknownUser,
+            Self::Value { .. } => ErrorCode::Value,
+            Self::Version => ErrorCode::Version,
         }
     }
 
-    /// The user to blame, where the error says who sent the offending bytes.
+    /// Returns the user who sent the offending bytes, if the error names one.
     pub fn culprit(&self) -> Option<UserId> {
         match *self {
             Self::CiphertextTrivial { user, .. }
@@ -312,11 +404,44 @@ impl Error {
             Self::CiphertextRange { user, .. }
             | Self::CiphertextUnit { user, .. }
             | Self::Count { user, .. } => user,
-            _ => None,
+            Self::Task { .. }
+            | Self::Key(_)
+            | Self::Encoding { .. }
+            | Self::Version
+            | Self::Size { .. }
+            | Self::OtherTask
+            | Self::Policy
+            | Self::Roster
+            | Self::Profile { .. }
+            | Self::Signature
+            | Self::Stale { .. }
+            | Self::Future { .. }
+            | Self::Order { .. }
+            | Self::Ticket
+            | Self::Model
+            | Self::Dimension { .. }
+            | Self::SupportDigest
+            | Self::Conflict { .. }
+            | Self::Late { .. }
+            | Self::Value { .. }
+            | Self::Capacity { .. }
+            | Self::Support { .. }
+            | Self::SetSmall { .. }
+            | Self::SetOrder
+            | Self::SetUnknown(_)
+            | Self::SetDifference
+            | Self::Attempts { .. }
+            | Self::Equation
+            | Self::Committed
+            | Self::RoundFailed
+            | Self::NotMine
+            | Self::Proof
+            | Self::Rollback
+            | Self::Storage { .. } => None,
         }
     }
 
-    /// What reading ciphertexts can fail with.
+    /// Converts an error of reading ciphertexts, the first of which has index `first` in the body.
     pub(crate) fn of_ciphertexts(error: dphe_paillier::Error, first: usize, user: Option<UserId>) -> Self {
         match error {
             dphe_paillier::Error::CiphertextRange { index } => {

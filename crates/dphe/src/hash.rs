@@ -1,36 +1,53 @@
-//! The one way things are hashed (docs/protocol.md, section 2).
+//! The hash function that everything uses (docs/protocol.md, section 2).
 
 use core::fmt;
 
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// A hash of 32 bytes.
+use crate::wire::domains;
+
+/// A SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// 32 zeros: of nothing.
+    /// 32 zero bytes, which stand for the absence of a hash.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The digest with these bytes.
+    /// Creates a digest from its bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The digest of a model's bytes.
+    /// Returns the digest of a model.
     pub fn of_model(model: &[u8]) -> Self {
-        hash("dphe/v1/model", &[model])
+        hash(domains::MODEL, &[model])
+    }
+
+    /// Returns the digest of the body of an upload.
+    pub(crate) fn of_upload(body: &[u8]) -> Self {
+        hash(domains::UPLOAD_BODY, &[body])
+    }
+
+    /// Returns the digest of a sealed sum.
+    pub(crate) fn of_sum(body: &[u8]) -> Self {
+        hash(domains::SUM, &[body])
+    }
+
+    /// Returns the digest of an opened sum.
+    pub(crate) fn of_payload(payload: &[u8]) -> Self {
+        hash(domains::PAYLOAD, &[payload])
     }
 }
 
 impl fmt::Display for Digest {
-    /// The first eight bytes in hexadecimal: enough for people.
+    /// Prints the first eight bytes in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -42,7 +59,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// `H(domain, parts...)`. Every part is preceded by its length, so that no two lists collide.
+/// Computes `H(domain, parts...)`. A length precedes every part, so that different lists never have the same input.
 pub(crate) fn hash(domain: &str, parts: &[&[u8]]) -> Digest {
     let mut sha = Sha256::new();
     for part in core::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {
@@ -52,7 +69,7 @@ pub(crate) fn hash(domain: &str, parts: &[&[u8]]) -> Digest {
     Digest(sha.finalize().into())
 }
 
-/// The same, for keys: the result is wiped when dropped.
+/// Computes the same hash as a key, which is wiped when dropped.
 pub(crate) fn derive(domain: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
     Zeroizing::new(hash(domain, parts).0)
 }
@@ -62,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moving_a_boundary_changes_the_hash() {
+    fn hash_depends_on_the_boundaries_between_parts() {
         let all = b"abcdef";
         let mut seen = Vec::new();
         for cut in 0..=all.len() {

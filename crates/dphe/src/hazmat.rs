@@ -1,56 +1,53 @@
-//! Sharp edges, behind the feature `hazmat`: tasks with keys below 2048 bits in any profile, for tests. Nothing here is
-//! for data that matters.
+//! Functions that are dangerous if used carelessly: short keys, chosen seeds, uploads without the checks of a party.
+//! They serve tests, load generators and the reproduction of the paper. The feature `hazmat` only adds this module.
+//! It does not change what any other function does.
 
-use dphe_paillier::hazmat::insecure_key_bits;
-
-use crate::message::{RoundTicket, Signed, Upload, upload_hash};
-use crate::party::{Action, Time, UserParty};
-use crate::permutation::{UserAggregatorSeed, UserSharedSeed};
+use crate::party::{Action, PartyContext, Time, UserParty};
+use crate::scheme::permutation::{UserAggregatorSeed, UserSharedSeed};
+use crate::wire::{RoundTicket, Signed, Upload};
 use crate::{
-    Error, IdentityKey, KeyGenerator, Party, Roster, Round, TaskConfig, TaskId, TaskParams, Threads, UserId,
-    UserKeys,
+    Digest, Error, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig, TaskId,
+    TaskParams, UserId, UserKeys,
 };
 
-/// As [`TaskParams::new`], with any key length that [`insecure_key_bits`] allows.
+/// Accepts keys below 2048 bits in tasks of the profile `paper`, whose keys have 1024.
+pub fn paper_keys() -> KeyLengths {
+    KeyLengths::SHORT_IN_PAPER
+}
+
+/// Accepts keys below 2048 bits in all tasks, for fast tests.
+pub fn short_keys() -> KeyLengths {
+    KeyLengths::SHORT
+}
+
+/// Checks a task whose key may be short.
 ///
 /// # Errors
-/// As there.
+/// As [`TaskParams::new`].
 pub fn task_params(id: TaskId, config: TaskConfig) -> Result<TaskParams, Error> {
-    let key_bits = insecure_key_bits(config.key_bits).map_err(Error::Key)?;
-    TaskParams::checked(id, config, key_bits)
+    TaskParams::new_with(id, config, short_keys())
 }
 
-/// As [`Roster::decode`], with any key length that [`insecure_key_bits`] allows.
-///
-/// # Errors
-/// As there.
-pub fn decode_roster(bytes: &[u8]) -> Result<Roster, Error> {
-    Roster::decode_of(bytes, |config| insecure_key_bits(config.key_bits))
-}
-
-/// Gives a key generator chosen seeds, those of round 1, for test vectors.
+/// Replaces the seeds of a key generator, as of round 1, for test vectors.
 pub fn set_seeds(keys: &mut KeyGenerator, us: [u8; 32], ua: impl IntoIterator<Item = (UserId, [u8; 32])>) {
     let ua = ua.into_iter().map(|(user, key)| (user, UserAggregatorSeed::from_parts(Round::FIRST, key)));
     keys.set_seeds(UserSharedSeed::from_parts(Round::FIRST, us), ua.collect());
 }
 
-/// As [`UserParty::start`], with keys that may be of another task: a user that goes beyond the clip, say.
+/// Starts a user whose keys may belong to another task, for example with a larger clip.
 ///
 /// # Errors
-/// As there.
+/// As [`Party::start`](crate::party::Party::start).
 pub fn start_user(
     keys: UserKeys,
-    identity: IdentityKey,
-    roster: Roster,
-    log: &[u8],
-    threads: Threads,
+    context: PartyContext<'_>,
     now: Time,
 ) -> Result<(UserParty, Vec<Action>), Error> {
-    UserParty::start_unchecked(keys, identity, roster, log, threads, now)
+    UserParty::start_unchecked(keys, context, now)
 }
 
-/// The upload of a body with this many ciphertexts that was sealed before there was a ticket, for load generators.
-/// Nothing keeps the caller from signing two of a round, as [`UserParty`] does.
+/// Signs the upload of a body that was sealed before the ticket existed, for load generators. Unlike [`UserParty`],
+/// this does not prevent two uploads in one round.
 pub fn sign_upload(
     identity: &IdentityKey,
     roster: &Roster,
@@ -59,23 +56,27 @@ pub fn sign_upload(
     count: u32,
     body: Vec<u8>,
 ) -> Signed<Upload> {
-    let upload =
-        Upload { ticket: ticket.hash(), key_id: *roster.key_id(), count, body_hash: upload_hash(&body) };
-    Signed::sign(identity, roster.task().id(), Party::User(user), ticket.round(), upload, body)
+    let upload = Upload {
+        ticket: ticket.hash(),
+        key_id: *roster.key_id(),
+        count,
+        body_hash: Digest::of_upload(&body),
+    };
+    Signed::sign(identity, roster.task().id(), PartyId::User(user), ticket.round(), upload, body)
 }
 
-/// The table of `phi` of a round, for test vectors.
+/// Returns the table of the user-shared permutation of a round, for test vectors.
 ///
 /// # Errors
-/// As sealing in that round.
+/// [`Error::Future`] if the round is too far ahead.
 pub fn user_shared_table(task: &TaskParams, seed: [u8; 32], round: Round) -> Result<Vec<u32>, Error> {
     Ok(UserSharedSeed::from_parts(Round::FIRST, seed).permutation(task, round)?.table().to_vec())
 }
 
-/// The table of `phi(n)` of a round, for test vectors.
+/// Returns the table of a user-aggregator permutation of a round, for test vectors.
 ///
 /// # Errors
-/// As sealing in that round.
+/// [`Error::Future`] if the round is too far ahead.
 pub fn user_aggregator_table(
     task: &TaskParams,
     seed: [u8; 32],

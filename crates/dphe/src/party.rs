@@ -1,28 +1,68 @@
 //! The three parties as state machines (docs/protocol.md, section 9).
 //!
-//! `step` takes an event and the time and answers with actions, in order. Whoever runs a party carries them out one
-//! after the other: what is to be stored must be on the disk before what follows is sent. If storing fails, the
+//! [`Party::step`] takes an event and the time, and returns actions. The program that runs a party carries them out in
+//! their order. In particular, a record must be on disk before the messages after it are sent. If storing fails, the
 //! process stops and starts again from its log. An error means that the event was refused and nothing has changed.
 
 mod aggregator;
+mod context;
 mod key_generator;
+pub mod log;
 mod user;
 
-pub use aggregator::{AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound};
-pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty};
-pub use user::{UserEvent, UserParty};
+pub use aggregator::{AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, Intake, IntakeRound};
+pub use context::PartyContext;
+pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase};
+pub use user::{UserEvent, UserParty, UserPhase};
 
 use core::fmt;
 
+use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use crate::hash::Digest;
-use crate::log::{Log, LogPoint, Recovered};
-use crate::message::codec::{Reader, Writer};
-use crate::message::{Ending, Message, Signed};
-use crate::{Error, IdentityKey, Overlap, Party, PublicSupport, Roster, Round, WeightSum};
+use crate::wire::Ending;
+use crate::{Error, Overlap, PartyId, PublicSupport, Roster, Round, WeightSum};
 
-/// Milliseconds since some moment, by a clock that never goes back.
+/// A party of a task.
+pub trait Party: Sized {
+    /// The keys of the party.
+    type Keys;
+    /// The events that it accepts.
+    type Event;
+    /// The phases of its round.
+    type Phase: Copy + Eq + fmt::Debug + fmt::Display;
+
+    /// Starts the party from its log, and returns it with the actions to begin with.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the log is damaged or belongs to another party, [`Error::OtherTask`], [`Error::Roster`],
+    /// [`Error::Signature`] or [`Error::Key`] if the keys or the identity do not match the roster.
+    fn start(keys: Self::Keys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error>;
+
+    /// Takes one step.
+    ///
+    /// # Errors
+    /// The errors of docs/protocol.md, section 8. After an error, nothing has changed.
+    fn step(&mut self, event: Self::Event, now: Time, rng: &mut impl CryptoRng)
+    -> Result<Vec<Action>, Error>;
+
+    /// Returns the event of a message that has arrived.
+    fn message(bytes: Vec<u8>) -> Self::Event;
+
+    /// Returns the event for the time that [`Action::Wake`] asked for.
+    fn tick() -> Self::Event;
+
+    /// Returns the roster.
+    fn roster(&self) -> &Roster;
+
+    /// Returns the current round, or the next one if none is running.
+    fn round(&self) -> Round;
+
+    /// Returns the phase of the current round.
+    fn phase(&self) -> Self::Phase;
+}
+
+/// Milliseconds on a clock that never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
@@ -32,31 +72,31 @@ impl Time {
     }
 }
 
-/// How long a party waits for an answer before it sends again.
+/// How long a party waits for an answer before it sends again, in milliseconds.
 const RETRY: u64 = 2_000;
-/// The same for what is long and takes long to answer.
+/// The same for requests to open a sum, which are long and take long to answer.
 const RETRY_REQUEST: u64 = 30_000;
 
-/// Something to be done. What is stored may hold seeds and sums: it is not printed.
+/// Something that the program must do for a party. Stored bytes may hold seeds and sums, so `Debug` omits them.
 pub enum Action {
     /// Append these bytes to the log.
     Append(Vec<u8>),
-    /// Replace the log by these bytes, all or nothing.
+    /// Replace the log by these bytes, atomically.
     Replace(Zeroizing<Vec<u8>>),
     /// Send a message.
     Send {
-        /// To whom.
-        to: Party,
+        /// The receiver.
+        to: PartyId,
         /// The message.
         message: Vec<u8>,
     },
-    /// Tell every user. Who is not reached will ask.
+    /// Send a message to every user. A user who misses it polls.
     Announce(Vec<u8>),
-    /// Ask the aggregator how this round stands.
+    /// Ask the aggregator about this round.
     Poll(Round),
-    /// Send a tick at this time, or later. One alarm is kept: the latest such action replaces it.
+    /// Send a tick at this time or later. Only the latest such action counts.
     Wake(Time),
-    /// Tell the program that runs the party.
+    /// Tell the program.
     Notify(Notice),
 }
 
@@ -74,7 +114,7 @@ impl fmt::Debug for Action {
     }
 }
 
-/// What the program that runs a party needs to know.
+/// A notice from a party to the program that runs it.
 #[derive(Debug)]
 pub enum Notice {
     /// To a user: train, and hand in an update.
@@ -84,111 +124,22 @@ pub enum Notice {
         /// The positions to train, if they are public.
         support: PublicSupport,
     },
-    /// To the aggregator: the sum of a round; hand in the new model.
+    /// To the aggregator: the sum of a round is open. Hand in the new model.
     Opened {
         /// The sum.
         sum: WeightSum,
-        /// How much the updates overlap; not known any more after a restart.
+        /// How much the updates overlap. It is lost in a restart.
         overlap: Option<Overlap>,
     },
     /// A round is over.
     Finished {
         /// The round.
         round: Round,
-        /// How it ended; not known to a user who heard of a later one first.
+        /// How it ended. A user does not know it if it hears of a later round first.
         ending: Option<Ending>,
         /// To a user: whether its update is known to be in the sum.
         included: bool,
         /// To a user: the new model.
         model: Option<Vec<u8>>,
     },
-}
-
-/// What all parties have.
-#[derive(Debug)]
-struct Desk {
-    party: Party,
-    identity: IdentityKey,
-    roster: Roster,
-    log: Log,
-}
-
-/// What a party finds when it starts.
-struct Found<'a> {
-    desk: Desk,
-    checkpoint: Option<&'a [u8]>,
-    records: Vec<&'a [u8]>,
-    /// What brings the file to what was read of it: a new one gets its prefix, a torn tail goes.
-    actions: Vec<Action>,
-}
-
-impl Desk {
-    fn open(party: Party, identity: IdentityKey, roster: Roster, log: &[u8]) -> Result<Found<'_>, Error> {
-        if roster.identity(party)? != identity.identity() {
-            return Err(Error::Signature);
-        }
-        let Recovered { log: read, checkpoint, records, valid } = Log::recover(party, &roster, log)?;
-        let restored = match valid {
-            0 => Some(read.prefix().to_vec()),
-            _ if valid < log.len() => Some(log[..valid].to_vec()),
-            _ => None,
-        };
-        let actions = restored.into_iter().map(|bytes| Action::Replace(Zeroizing::new(bytes))).collect();
-        Ok(Found { desk: Self { party, identity, roster, log: read }, checkpoint, records, actions })
-    }
-
-    fn sign<M: Message>(&self, round: Round, message: M, body: Vec<u8>) -> Signed<M> {
-        Signed::sign(&self.identity, self.roster.task().id(), self.party, round, message, body)
-    }
-
-    /// A record: a tag, and messages each with its length.
-    fn append(&mut self, tag: u8, messages: &[&[u8]]) -> Action {
-        let mut out = Writer::new();
-        out.u8(tag);
-        for message in messages {
-            out.u64(message.len() as u64);
-            out.bytes(message);
-        }
-        Action::Append(self.log.append(&out.into_bytes()))
-    }
-}
-
-/// A record's tag and messages.
-fn read_record(payload: &[u8]) -> Result<(u8, Vec<&[u8]>), Error> {
-    let damaged = |_| Error::Storage { reason: "a record cannot be read" };
-    let mut input = Reader::new(payload);
-    let tag = input.u8().map_err(damaged)?;
-    let mut messages = Vec::new();
-    while !input.rest().is_empty() {
-        let length = usize::try_from(input.u64().map_err(damaged)?).unwrap_or(usize::MAX);
-        messages.push(input.take(length).map_err(damaged)?);
-    }
-    Ok((tag, messages))
-}
-
-/// A message that was stored: it was good then.
-fn stored<M: Message>(messages: &[&[u8]], at: usize, roster: &Roster) -> Result<Signed<M>, Error> {
-    let bytes = messages.get(at).ok_or(Error::Storage { reason: "a record lacks a message" })?;
-    Signed::decode(bytes, roster).map_err(|_| Error::Storage { reason: "a stored message does not hold" })
-}
-
-fn write_point(out: &mut Writer, point: Option<LogPoint>) {
-    out.u8(u8::from(point.is_some()));
-    let point = point.unwrap_or(LogPoint { seq: 0, head: Digest::ZERO });
-    out.u64(point.seq);
-    out.digest(&point.head);
-}
-
-fn read_point(input: &mut Reader<'_>) -> Result<Option<LogPoint>, Error> {
-    let known = input.u8()? == 1;
-    let point = LogPoint { seq: input.u64()?, head: input.digest()? };
-    Ok(known.then_some(point))
-}
-
-fn read_round(input: &mut Reader<'_>) -> Result<Round, Error> {
-    Round::new(input.u64()?).ok_or(Error::Storage { reason: "a checkpoint has no round" })
-}
-
-fn damaged(_: Error) -> Error {
-    Error::Storage { reason: "its checkpoint cannot be read" }
 }

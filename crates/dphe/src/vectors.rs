@@ -1,10 +1,10 @@
-//! The derivations of `vectors/derivation.json`: what has no face outside the crate.
+//! Tests of private functions against `vectors/derivation.json`.
 
 use serde_json::Value;
 
-use crate::fixed::FixedPoint;
 use crate::hash::hash;
-use crate::permutation::{Permutation, UserSharedSeed};
+use crate::scheme::fixed_point::FixedPoint;
+use crate::scheme::permutation::{Permutation, UserSharedSeed};
 use crate::{ClipRule, Profile, Round, TaskConfig, TaskId};
 
 fn load() -> Value {
@@ -35,7 +35,7 @@ fn table(value: &Value) -> Vec<u32> {
 }
 
 #[test]
-fn hashes_shuffles_and_ratchets() {
+fn hashes_shuffles_and_ratchets_match_the_vectors() {
     let all = load();
     for entry in list(&all, "hash") {
         let parts: Vec<Vec<u8>> = entry["parts"].as_array().unwrap().iter().map(hex).collect();
@@ -56,7 +56,7 @@ fn hashes_shuffles_and_ratchets() {
 }
 
 #[test]
-fn fixed_point() {
+fn fixed_point_encoding_matches_the_vectors() {
     let all = load();
     for entry in list(&all, "fixed_point") {
         let rule = if entry["clip_rule"] == 1 { ClipRule::Clip } else { ClipRule::Refuse };
@@ -64,7 +64,7 @@ fn fixed_point() {
         let value = f64::from_bits(u64::from_str_radix(entry["bits"].as_str().unwrap(), 16).unwrap());
         match (fixed.encode_all(&[value]), entry["encoded"].as_i64()) {
             (Ok((encoded, _)), Some(expected)) => assert_eq!(encoded[0], expected, "{entry}"),
-            (Err(error), None) => assert_eq!(error.code(), entry["error"].as_str().unwrap()),
+            (Err(error), None) => assert_eq!(error.code().as_str(), entry["error"].as_str().unwrap()),
             (found, _) => panic!("{entry}: {found:?}"),
         }
     }

@@ -1,5 +1,5 @@
-//! `vectors/messages.json` replayed by our parties, and every input of `vectors/bad.json` refused with the code it
-//! names, leaving the party as it was.
+//! Replays `vectors/messages.json`, and checks that every input of `vectors/bad.json` is refused with the code that it
+//! names and leaves the party unchanged.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,14 +9,14 @@ mod json;
 use std::collections::BTreeMap;
 
 use chacha20::ChaCha20Rng;
-use dphe::log::Log;
+use dphe::party::log::Log;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent,
-    UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
+    Time, UserEvent, UserParty,
 };
 use dphe::{
-    Digest, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Roster, Round, SparseVector,
-    Threads, UserId, hazmat,
+    Digest, Error, IdentityKey, KeyGenerator, NoiseMode, PartyId, Roster, Round, SparseVector, Threads,
+    Update, UserId, hazmat,
 };
 use ed25519_dalek::{Signer, SigningKey};
 use json::{array, floats, hex, list, load, number};
@@ -39,7 +39,7 @@ impl<'a> Task<'a> {
             |list: &'a Vec<Value>| list.iter().map(|m| (m["name"].as_str().unwrap(), hex(&m["message"])));
         Self {
             json,
-            roster: hazmat::decode_roster(&hex(&json["roster"])).unwrap(),
+            roster: Roster::decode_with(&hex(&json["roster"]), hazmat::short_keys()).unwrap(),
             messages: named(list(json, "messages")).chain(named(list(json, "others"))).collect(),
         }
     }
@@ -63,25 +63,28 @@ impl<'a> Task<'a> {
 
     fn party(&self, vector: &Value) -> Running<'_> {
         let identity = |seed: &Value| IdentityKey::from_seed(&array(seed));
-        let (roster, threads) = (self.roster.clone(), Threads::ONE);
+        let context = |identity| PartyContext {
+            identity,
+            roster: self.roster.clone(),
+            log: &[],
+            threads: Threads::ONE,
+        };
         let mut keys = self.keys();
         let kind = match vector["party"].as_str().unwrap() {
             "aggregator" => {
                 let identity = identity(&self.json["aggregator_seed"]);
                 let keys = keys.aggregator_keys();
-                Kind::Aggregator(AggregatorParty::start(keys, identity, roster, &[], threads, NOW).unwrap().0)
+                Kind::Aggregator(AggregatorParty::start(keys, context(identity), NOW).unwrap().0)
             }
             "key_generator" => {
                 let identity = identity(&self.json["key_generator_seed"]);
-                Kind::KeyGenerator(
-                    KeyGeneratorParty::start(keys, identity, roster, &[], threads, NOW).unwrap().0,
-                )
+                Kind::KeyGenerator(KeyGeneratorParty::start(keys, context(identity), NOW).unwrap().0)
             }
             _ => {
                 let number: u32 = number(&vector["user"]);
                 let identity = identity(&self.user(number)["identity_seed"]);
                 let keys = keys.enroll(UserId::new(number).unwrap(), &mut ChaCha20Rng::seed_from_u64(1));
-                let party = UserParty::start(keys, identity, roster, &[], threads, NOW).unwrap().0;
+                let party = UserParty::start(keys, context(identity), NOW).unwrap().0;
                 Kind::User(party, number)
             }
         };
@@ -105,29 +108,37 @@ enum Kind {
 }
 
 impl Running<'_> {
-    /// Something that happened before, and was accepted.
+    /// Lets an earlier event happen, which must be accepted.
     fn given(&mut self, name: &str) {
         let json = self.task.json;
         let actions = match (&mut self.kind, name) {
             (Kind::Aggregator(party), "start") => {
                 let model = Digest::of_model(&hex(&json["model"]));
-                let (deadline, nonce) = (json["deadline"].as_u64().unwrap(), array(&json["nonce"]));
-                party.step(AggregatorEvent::Start { model, deadline, nonce }, NOW)
+                let deadline = json["deadline"].as_u64().unwrap();
+                let mut nonce = Constant(array(&json["nonce"]));
+                party.step(AggregatorEvent::Start { model, deadline }, NOW, &mut nonce)
             }
-            (Kind::Aggregator(party), "deadline") => party.step(AggregatorEvent::Tick, Time(u64::MAX)),
-            (Kind::Aggregator(party), "poll") => {
-                party.step(AggregatorEvent::Poll { user: UserId::new(1).unwrap(), round: Round::FIRST }, NOW)
+            (Kind::Aggregator(party), "deadline") => {
+                party.step(AggregatorEvent::Tick, Time(u64::MAX), &mut self.rng)
             }
-            (Kind::Aggregator(party), "model") => party
-                .step(AggregatorEvent::NewModel { round: Round::FIRST, model: hex(&json["new_model"]) }, NOW),
+            (Kind::Aggregator(party), "poll") => party.step(
+                AggregatorEvent::Poll { user: UserId::new(1).unwrap(), round: Round::FIRST },
+                NOW,
+                &mut self.rng,
+            ),
+            (Kind::Aggregator(party), "model") => party.step(
+                AggregatorEvent::NewModel { round: Round::FIRST, model: hex(&json["new_model"]) },
+                NOW,
+                &mut self.rng,
+            ),
             (Kind::User(party, number), "update") => {
                 let entry = self.task.user(*number);
                 let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
-                let update = LocalUpdate::new(weights).with_dense(floats(&entry["dense_bits"]));
+                let update = Update::new(weights).with_dense(floats(&entry["dense_bits"]));
                 party.step(UserEvent::Update { round: Round::FIRST, update }, NOW, &mut self.rng)
             }
             (Kind::User(party, _), "ack_own") => {
-                // the body hash ends the header of the upload
+                // the header of an upload ends with the hash of the body
                 let upload = self.sent.iter().rfind(|message| message[5] == 3).unwrap();
                 let end = 35 + 32 + 32 + 4 + 32;
                 let header =
@@ -156,10 +167,10 @@ impl Running<'_> {
 
     fn take(&mut self, message: Vec<u8>, model: Option<Vec<u8>>) -> Result<Vec<Action>, Error> {
         match &mut self.kind {
-            Kind::Aggregator(party) => party.step(AggregatorEvent::Message(message), NOW),
+            Kind::Aggregator(party) => party.step(AggregatorEvent::Message(message), NOW, &mut self.rng),
             Kind::KeyGenerator(party) => party.step(KeyGeneratorEvent::Message(message), NOW, &mut self.rng),
             Kind::User(party, _) => {
-                // tickets come with a model
+                // a ticket is handed over with its model
                 let event = match model {
                     Some(model) if message.get(5).is_none_or(|&kind| kind == 2) => {
                         UserEvent::Begin { ticket: message, model }
@@ -171,7 +182,7 @@ impl Running<'_> {
         }
     }
 
-    /// All there is to see of its state.
+    /// The whole state as text.
     fn state(&self) -> String {
         match &self.kind {
             Kind::Aggregator(party) => format!("{party:?}"),
@@ -195,9 +206,9 @@ fn signed(name: &str, header: &[u8], seed: &[u8; 32]) -> Vec<u8> {
     [header, &signature.to_bytes()].concat()
 }
 
-/// What the reference wrote, our parties write too, as far as no randomness is in it.
+/// The parties write the same messages as the reference, except for those that contain randomness.
 #[test]
-fn transcripts() {
+fn transcripts_match_the_vectors() {
     let all = load("messages.json");
     for json in list(&all, "tasks") {
         let task = Task::new(json);
@@ -224,7 +235,7 @@ fn transcripts() {
         expect(&mut key_generator, "round_open", &["ticket"]);
         expect(&mut key_generator, "freeze", &[]);
         expect(&mut key_generator, "decrypt", &[]);
-        // header and log differ from the reference's; the payload may not
+        // header and log differ from those of the reference, but the payload must not
         let (ours, theirs) = (key_generator.sent.last().unwrap(), message("result"));
         let body = 35 + 32 + 1 + 4 + 32 + 8 + 32 + 64;
         assert_eq!(ours[body..], theirs[body..]);
@@ -243,7 +254,7 @@ fn transcripts() {
 }
 
 #[test]
-fn bad_inputs_are_refused_by_name_and_change_nothing() {
+fn bad_inputs_are_refused_with_their_code_and_change_nothing() {
     let (messages, bad) = (load("messages.json"), load("bad.json"));
     let tasks: BTreeMap<&str, Task<'_>> = list(&messages, "tasks")
         .iter()
@@ -258,7 +269,8 @@ fn bad_inputs_are_refused_by_name_and_change_nothing() {
             "key" => read_key(vector),
             _ => step(task, vector),
         };
-        let (found, expected) = (found.unwrap_or_else(|error| error.code().into()), &vector["expected"]);
+        let (found, expected) =
+            (found.unwrap_or_else(|error| error.code().as_str().into()), &vector["expected"]);
         if &found != expected {
             wrong.push(format!(
                 "{}: expected {expected}, found {found} ({})",
@@ -284,7 +296,7 @@ fn step(task: &Task<'_>, vector: &Value) -> Outcome {
     } else {
         let mut input = hex(&vector["input"]);
         if let Some(offset) = vector["rebind"]["offset"].as_u64() {
-            // the ticket that this key generator gave out in its second round
+            // the ticket that this key generator issued in its second round
             let ticket = running.sent.iter().rfind(|message| message[5] == 2).unwrap();
             let hash = hash("dphe/v1/round-ticket", &ticket[..ticket.len() - 64]);
             let end = input.len() - 64;
@@ -302,16 +314,16 @@ fn step(task: &Task<'_>, vector: &Value) -> Outcome {
 
 fn weights(running: &mut Running<'_>, vector: &Value) -> Result<Vec<Action>, Error> {
     let weights = SparseVector::from_dense(&floats(&vector["input"]))?;
-    let update = LocalUpdate::new(weights).with_dense(floats(&vector["dense"]));
+    let update = Update::new(weights).with_dense(floats(&vector["dense"]));
     let Kind::User(party, _) = &mut running.kind else { panic!("weights are a user's") };
     party.step(UserEvent::Update { round: Round::FIRST, update }, NOW, &mut running.rng)
 }
 
 fn recover(task: &Task<'_>, vector: &Value) -> Outcome {
     let party = match (number::<u8>(&vector["role"]), number::<u32>(&vector["user"])) {
-        (1, _) => Party::Aggregator,
-        (2, _) => Party::KeyGenerator,
-        (_, user) => Party::User(UserId::new(user).unwrap()),
+        (1, _) => PartyId::Aggregator,
+        (2, _) => PartyId::KeyGenerator,
+        (_, user) => PartyId::User(UserId::new(user).unwrap()),
     };
     assert_eq!(Log::new(party, &task.roster).prefix(), hex(&vector["prefix"]));
     let log = hex(&vector["input"]);
@@ -331,9 +343,31 @@ fn read_key(vector: &Value) -> Outcome {
     } else {
         dphe_paillier::EncryptionKey::from_modulus(&n, mode)
     };
-    // a key of another length than the policy's is no key of the task either
+    // a key of another length than the policy's does not belong to the task either
     let key = key.and_then(|key| {
         if key.bits().get() == bits { Ok(key) } else { Err(dphe_paillier::Error::KeySize { bits }) }
     });
     key.map(|_| "ok".into()).map_err(Error::Key)
 }
+
+/// A random generator that repeats these bytes.
+struct Constant([u8; 16]);
+
+impl rand_core::TryRng for Constant {
+    type Error = core::convert::Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        Ok(u32::from_be_bytes([self.0[0], self.0[1], self.0[2], self.0[3]]))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        self.try_next_u32().map(u64::from)
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        bytes.iter_mut().zip(self.0.iter().cycle()).for_each(|(byte, &value)| *byte = value);
+        Ok(())
+    }
+}
+
+impl rand_core::TryCryptoRng for Constant {}

@@ -1,25 +1,28 @@
 //! Crashes and faults: an aggregator, a key generator and a few users on simulated disks and a simulated network.
 //!
-//! A disk keeps what was synced; of what was written and not synced nothing, a part, or a part and then zeros is left. A
-//! replacement is there or it is not. The network loses, doubles, delays and reorders. The program around the parties is
-//! played as docs/protocol.md, section 9 wants it: in order, synced before sent, a torn tail cut off.
+//! A disk keeps synced writes. Of a write that was not synced, nothing is left, or a part, or a part followed by
+//! zeros. A replacement is atomic. The network loses, duplicates, delays and reorders messages. The program around
+//! the parties follows docs/protocol.md, section 9: it carries out actions in order, syncs before it sends, and cuts
+//! off torn tails.
 //!
-//! Failure is any of these:
-//! * I1: two different requests of one round are decrypted, over all lives of the key generator.
-//! * I2: a released sum is not the sum, each once, of the updates of its set. User n adds 4^n, so that every sum says who is in it.
-//! * I3: a set below the floor, not ascending, or with somebody who is not in the roster.
-//! * I4: a message that is sent again is not the same, byte for byte; an update sealed twice for a round counts.
-//! * I6: an upload was acknowledged and the published set does not have it; a user is told something else about its part.
-//! * I7: once faults have stopped, the round does not end, or neither of the next two has everybody in it (where the
-//!   model changes: where it stays, or a round failed, `set_difference` may refuse the full set again and again).
-//! * A party cannot start from what it stored, or refuses what is not merely late, early or known.
+//! A run fails if one of these invariants is broken:
+//! * I1: the key generator decrypts at most one request per round, over all its restarts.
+//! * I2: a released sum contains the update of each participant exactly once. User n adds 4^n, so that a sum shows
+//!   who is in it.
+//! * I3: participants are at least as many as the floor, ascending, and in the roster.
+//! * I4: a message that is sent again has the same bytes. In particular, an update is sealed once per round.
+//! * I6: an acknowledged upload is in the published set, and users are told the truth about it.
+//! * I7: once faults have stopped, the round ends, and one of the next two has all users in it. (This needs a new
+//!   model. If the model stays the same, or a round failed, `set_difference` may refuse the full set repeatedly.)
+//! * A party can always start from its log, and refuses only messages that are late, early or known.
 //!
-//! No failure: a round that is aborted because too few came in time; a user who missed a round, or is not told how one
-//! ended because it crashed just then; refusals as `stale`, `future`, `order` and `late`; `set_difference` where the model
-//! did not change.
+//! The following is allowed: a round is aborted because too few updates arrived in time. A user misses a round, or is
+//! not told how it ended because it crashed. Messages are refused as `stale`, `future`, `order` or `late`, and as
+//! `set_difference` if the model did not change.
 //!
-//! Sources of nondeterminism: none. Time, network, training and randomness come from the seed of a run; a failure names it.
-//! `DPHE_SIM_SEEDS` sets the number of random schedules; all pairs of crashes are run then, otherwise every twentieth.
+//! Runs are deterministic: time, network, training and randomness follow from a seed, which a failure names.
+//! `DPHE_SIM_SEEDS` sets the number of random schedules, and then all pairs of crashes are run instead of every
+//! twentieth.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -32,7 +35,7 @@ mod world;
 
 use std::time::Instant;
 
-use dphe::{Party, Profile, UserId};
+use dphe::{PartyId, Profile, UserId};
 use sim::{Chaos, Crash, Mode, Outcome, PREFIX, Plan, Point, Sabotage, Sim};
 use world::World;
 
@@ -44,7 +47,7 @@ fn check(world: &World, plan: Plan) -> Outcome {
     outcome
 }
 
-/// The writes of two rounds or more without faults.
+/// Returns the writes of at least two rounds without faults.
 fn writes(world: &World) -> Vec<Point> {
     let outcome = check(world, Plan { rounds: 1, ..Plan::new(0) });
     assert!(outcome.published >= 2, "{}", outcome.published);
@@ -56,17 +59,17 @@ fn crash(point: Point, mode: Mode, skip: u32) -> Crash {
 }
 
 #[test]
-fn a_crash_at_any_write_sparse() {
+fn crash_at_any_write_of_a_sparse_task() {
     crash_at_any_write(&World::new(Profile::Sparse, 3, false));
 }
 
 #[test]
-fn a_crash_at_any_write_full() {
+fn crash_at_any_write_of_a_full_task() {
     crash_at_any_write(&World::new(Profile::Full, 3, false));
 }
 
 #[test]
-fn a_crash_at_any_write_of_a_round_that_fails() {
+fn crash_at_any_write_of_a_failing_round() {
     crash_at_any_write(&World::new(Profile::Sparse, 4, true));
 }
 
@@ -81,7 +84,7 @@ fn crash_at_any_write(world: &World) {
         let blank = [500].map(Mode::Blank);
         let whole = [Mode::BeforeWrite, Mode::Lost, Mode::Synced, Mode::SentOne, Mode::Sent];
         for mode in torn.into_iter().chain(blank).chain(whole) {
-            let users_ask = matches!(point.party, Party::User(_));
+            let users_ask = matches!(point.party, PartyId::User(_));
             for (duplicate, pull) in [(0, users_ask), (400, false)] {
                 let plan =
                     Plan { duplicate, pull, crashes: vec![crash(point, mode, skip)], ..Plan::new(runs) };
@@ -98,20 +101,20 @@ fn crash_at_any_write(world: &World) {
     );
 }
 
-/// As [`writes`], where the first round may fail.
+/// As [`writes`], but the first round may fail.
 fn writes_or_failed(world: &World) -> Vec<Point> {
     check(world, Plan { rounds: 1, ..Plan::new(0) }).writes
 }
 
 #[test]
-fn two_crashes_at_any_writes() {
+fn two_crashes_at_any_two_writes() {
     let begin = Instant::now();
     let (mut pairs, mut runs, mut published, mut unhappened) = (0, 0, 0, 0);
     let stride = if seeds().is_some() { 1 } else { 20 };
     for (world, duplicate) in PROFILES.map(|profile| World::new(profile, 3, false)).iter().zip([0, 400]) {
         let mut points = writes(world);
         points.retain(|point| {
-            point.tag != PREFIX && !matches!(point.party, Party::User(user) if user.get() > 1)
+            point.tag != PREFIX && !matches!(point.party, PartyId::User(user) if user.get() > 1)
         });
         points.sort_unstable();
         points.dedup();
@@ -140,7 +143,7 @@ fn two_crashes_at_any_writes() {
 }
 
 #[test]
-fn random_schedules() {
+fn random_faults_break_no_invariant() {
     let begin = Instant::now();
     let seeds = seeds().unwrap_or(400);
     let worlds: Vec<World> = [
@@ -182,7 +185,7 @@ fn random_schedules() {
     }
 }
 
-/// How many random schedules somebody asked for.
+/// Returns the number of random schedules that was asked for.
 fn seeds() -> Option<u64> {
     std::env::var("DPHE_SIM_SEEDS").ok().and_then(|n| n.parse().ok())
 }
@@ -208,19 +211,19 @@ fn random_plan(seed: u64) -> Plan {
     }
 }
 
-// --- the harness itself: what must be found ---
+// --- the simulator itself must detect sabotage ---
 
-const A: Party = Party::Aggregator;
-const G: Party = Party::KeyGenerator;
+const A: PartyId = PartyId::Aggregator;
+const G: PartyId = PartyId::KeyGenerator;
 
 /// Asserts that a sabotaged run breaks this invariant.
 fn caught(users: u32, sabotage: Sabotage, crashes: &[Crash], expected: &str) {
     let world = World::new(Profile::Sparse, users, false);
     let (seeds, mut found) = (6, 0);
     for seed in 0..seeds {
-        // users take their time
+        // users are slow
         let plan = Plan { rounds: 2, crashes: crashes.to_vec(), ..Plan::new(seed) };
-        // it is the sabotage, not the crashes
+        // the crashes alone break nothing
         check(&world, plan.clone());
         let violations = Sim::run(&world, Plan { sabotage, ..plan }).violations;
         found += u32::from(violations.iter().any(|text| text.contains(expected)));
@@ -230,33 +233,33 @@ fn caught(users: u32, sabotage: Sabotage, crashes: &[Crash], expected: &str) {
 }
 
 #[test]
-fn sending_before_storing_is_caught() {
+fn sabotage_by_sending_before_storing_is_detected() {
     let upload = Point { party: A, tag: 3 };
-    // acknowledged and lost: the round goes on without it, or the user seals again
+    // an acknowledged upload is lost: the round continues without it, or the user seals again
     caught(4, Sabotage::SendBeforeSync, &[crash(upload, Mode::Lost, 0)], "I6");
-    let own = Point { party: Party::User(UserId::new(1).unwrap()), tag: 2 };
+    let own = Point { party: PartyId::User(UserId::new(1).unwrap()), tag: 2 };
     caught(3, Sabotage::SendBeforeSync, &[Crash { away: 0, ..crash(own, Mode::Lost, 0) }], "I4");
 }
 
 #[test]
-fn a_forgotten_upload_is_caught() {
+fn sabotage_by_a_lost_upload_is_detected() {
     caught(4, Sabotage::ForgetUpload, &[crash(Point { party: A, tag: 3 }, Mode::Sent, 0)], "I6");
 }
 
 #[test]
-fn a_forgotten_commitment_is_caught() {
-    // G goes on from before its answer: its log forks, and A refuses it
+fn sabotage_by_a_lost_commitment_is_detected() {
+    // the key generator continues from before its answer, so its log forks and the aggregator refuses it
     caught(3, Sabotage::ForgetCommit, &[crash(Point { party: G, tag: 4 }, Mode::Sent, 0)], "rollback");
 }
 
 #[test]
-fn a_second_decryption_is_caught() {
+fn sabotage_by_a_second_decryption_is_detected() {
     let request = Crash { away: 5_000, ..crash(Point { party: A, tag: 5 }, Mode::Sent, 0) };
     caught(4, Sabotage::ForgetBoth, &[request, crash(Point { party: G, tag: 4 }, Mode::Sent, 0)], "I1");
 }
 
 #[test]
-fn a_torn_tail_that_stays_is_caught() {
+fn sabotage_by_keeping_a_torn_tail_is_detected() {
     caught(
         3,
         Sabotage::KeepTail,
@@ -269,11 +272,11 @@ fn a_torn_tail_that_stays_is_caught() {
 }
 
 #[test]
-fn a_program_that_sleeps_is_caught() {
+fn sabotage_by_ignoring_wake_ups_is_detected() {
     caught(3, Sabotage::Sleep, &[crash(Point { party: A, tag: 3 }, Mode::Synced, 2)], "I7");
 }
 
 #[test]
-fn an_update_of_another_user_is_caught() {
+fn sabotage_by_a_wrong_update_is_detected() {
     caught(3, Sabotage::WrongUpdate, &[], "I2: user 1 is 2 times");
 }

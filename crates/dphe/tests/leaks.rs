@@ -1,6 +1,6 @@
-//! What leaks, measured on real transcripts: attacks that must succeed where docs/leakage.md says that they do, and must be
-//! no better than guessing where it says that they are not. Generators have fixed seeds, so every run gives the same figures;
-//! `cargo test --test leaks -- --nocapture` prints them.
+//! Measures leaks on real transcripts. Attacks must succeed where docs/leakage.md says that they do, and must be no
+//! better than guessing elsewhere. Random generators have fixed seeds, so every run gives the same numbers. To print
+//! them, run `cargo test --test leaks -- --nocapture`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,19 +15,21 @@ use std::collections::BTreeMap;
 
 use attack::{Notes, expected_share, hits};
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent,
-    UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
+    Time, UserEvent, UserParty,
 };
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, Digest, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, Roster, Round,
-    SealedUpdate, SparseVector, TaskConfig, TaskId, User, UserId, hazmat,
+    Aggregator, Digest, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile, Roster, Round, SealedUpdate,
+    SparseVector, TaskConfig, TaskId, Update, User, UserId, hazmat,
 };
 use dphe_paillier::Plaintext;
 use rand_core::SeedableRng as _;
 use statistics::{homogeneity, p_value, uniformity};
 use transcript::{Session, THREADS, config, inverse, rounds, subset};
 
-/// Beyond this many standard deviations, to either side, lies one honest run in 16,000.
+/// One honest run in 16,000 deviates by more than this many standard deviations.
 const MOST_DEVIATION: f64 = 4.0;
 
 fn assert_unremarkable(what: &str, z: f64) {
@@ -35,7 +37,7 @@ fn assert_unremarkable(what: &str, z: f64) {
     assert!(z.abs() < MOST_DEVIATION, "{what}: {z}");
 }
 
-/// Runs rounds with fresh random supports and writes down what the aggregator sees.
+/// Runs rounds with new random supports, and records what the aggregator sees.
 fn observe(session: &mut Session, nonzeros: usize, count: usize) -> Notes {
     let mut notes = Notes::new(session.users.len(), session.task.dimension());
     for (t, round) in rounds(count).enumerate() {
@@ -45,9 +47,9 @@ fn observe(session: &mut Session, nonzeros: usize, count: usize) -> Notes {
     notes
 }
 
-/// More hits than this, over all rounds, would be more than chance. Nothing but the bits of a round itself can tell
-/// about its permutation: somebody who knew them, and guessed among the positions with the same bit, would be right once
-/// in as many tries as there are such positions.
+/// Returns the largest number of hits over all rounds that chance explains. Only the bits of a round reveal something
+/// about its permutation. An attacker who knew them, and guessed among the positions with the same bit, would be right
+/// once in as many tries as there are such positions.
 fn most_by_chance(tries: f64, same_bit: f64) -> f64 {
     let expected = tries / same_bit;
     1.0 + expected + 5.0 * expected.sqrt()
@@ -57,8 +59,8 @@ fn hits_of_all_rounds(session: &Session, guesses: &[Option<u32>], count: usize) 
     rounds(count).map(|round| hits(guesses, &session.phi(round))).sum()
 }
 
-/// The attack on a permutation that is kept, at the size given: the rounds it took to single out half of it, 90 % and 99 %.
-fn recover_a_kept_permutation(dimension: usize, count: usize) -> [usize; 3] {
+/// Attacks a fixed permutation. Returns the rounds needed to identify half of it, 90 % and 99 %.
+fn recover_a_fixed_permutation(dimension: usize, count: usize) -> [usize; 3] {
     let (users, density) = (5, 0.1);
     let nonzeros = dimension / 10;
     let mut session = Session::new(config(Profile::Paper, users, dimension, nonzeros), users, 1);
@@ -69,7 +71,7 @@ fn recover_a_kept_permutation(dimension: usize, count: usize) -> [usize; 3] {
     for t in 1..=count {
         let guesses = notes.by_signature(t);
         let right = hits(&guesses, &phi);
-        // equal and unique signatures are proof: there are no wrong guesses
+        // equal and unique traces are proof, so no guess is wrong
         assert_eq!(right, guesses.iter().flatten().count());
         let (share, expected) = (right as f64 / dimension as f64, expected_share(dimension, union, t));
         println!(
@@ -89,23 +91,23 @@ fn recover_a_kept_permutation(dimension: usize, count: usize) -> [usize; 3] {
 }
 
 #[test]
-fn a_permutation_that_is_kept_is_recovered_within_tens_of_rounds() {
-    let [half, most, nearly_all] = recover_a_kept_permutation(20_000, 26);
+fn fixed_permutation_is_recovered_within_tens_of_rounds() {
+    let [half, most, nearly_all] = recover_a_fixed_permutation(20_000, 26);
     assert!((14..=17).contains(&half));
     assert!((17..=20).contains(&most));
     assert!((20..=24).contains(&nearly_all));
 }
 
-/// The same at the paper's size. It takes minutes.
+/// The same at the size of the paper, which takes minutes.
 #[test]
 #[ignore = "takes minutes: cargo test --test leaks -- --ignored"]
-fn a_permutation_that_is_kept_is_recovered_at_full_size() {
-    let reached = recover_a_kept_permutation(2_048 * 101, 30);
+fn fixed_permutation_is_recovered_at_full_size() {
+    let reached = recover_a_fixed_permutation(2_048 * 101, 30);
     assert_eq!(reached, [19, 22, 26]);
 }
 
 #[test]
-fn a_fresh_permutation_is_not_recovered() {
+fn fresh_permutation_is_not_recovered() {
     let (users, dimension, count) = (5, 20_000, 26);
     let mut session = Session::new(config(Profile::Sparse, users, dimension, dimension / 10), users, 2);
     let notes = observe(&mut session, dimension / 10, count);
@@ -115,19 +117,19 @@ fn a_fresh_permutation_is_not_recovered() {
         let claimed = guesses.iter().flatten().count();
         tried += claimed;
         let right = hits_of_all_rounds(&session, &guesses, count);
-        // the smaller of the two kinds: sums that are not zero
+        // the smaller of the two groups: sums that are not zero
         let bound = most_by_chance((claimed * count) as f64, 0.4 * dimension as f64);
         println!(
             "sparse, D = {dimension}, {t} rounds: {claimed} positions claimed, {right} right in any of {count} rounds, bound {bound:.1}"
         );
         assert!(right as f64 <= bound, "{right}");
     }
-    // the attack did try
+    // the attack made guesses
     assert!(tried > 0);
 }
 
 #[test]
-fn pads_delay_the_attack_on_a_kept_permutation_and_fresh_ones_stop_it() {
+fn pads_delay_and_fresh_permutations_stop_the_attack() {
     let (users, dimension, count) = (5, 2_000, 60);
     let (density, sent) = (0.05, 0.1);
     let (nonzeros, capacity) = (100, 200);
@@ -145,7 +147,7 @@ fn pads_delay_the_attack_on_a_kept_permutation_and_fresh_ones_stop_it() {
     let notes = observe(&mut session, nonzeros, count);
     for t in [1, 10, 30, 60] {
         let right = hits_of_all_rounds(&session, &notes.by_likelihood(t, density, sent), count);
-        // indices of each kind together are right once
+        // in each group of indices, one guess is right on average
         let bound = most_by_chance(2.0 * count as f64, 1.0);
         println!(
             "sparse, half pads, D = {dimension}, {t} rounds: {dimension} positions claimed, {right} right in {count} rounds together, bound {bound:.0}"
@@ -154,9 +156,10 @@ fn pads_delay_the_attack_on_a_kept_permutation_and_fresh_ones_stop_it() {
     }
 }
 
-/// Whoever has a user's help has phi, fresh or not: then every support is plain. A documented leak.
+/// An aggregator that colludes with a user knows the user-shared permutation, and with it every support. A documented
+/// leak.
 #[test]
-fn with_one_users_help_the_aggregator_reads_every_support() {
+fn aggregator_colluding_with_a_user_learns_every_support() {
     let mut session = Session::new(config(Profile::Sparse, 5, 1_000, 100), 5, 5);
     for round in rounds(2) {
         let supports = session.supports(100);
@@ -170,9 +173,9 @@ fn with_one_users_help_the_aggregator_reads_every_support() {
     }
 }
 
-/// Overlaps survive any permutation that all users share. A documented leak.
+/// A permutation that all users share does not hide overlaps. A documented leak.
 #[test]
-fn the_aggregator_sees_how_much_users_overlap() {
+fn aggregator_learns_how_much_users_overlap() {
     let common = |a: &[u32], b: &[u32]| a.iter().filter(|&x| b.binary_search(x).is_ok()).count();
     let mut session = Session::new(config(Profile::Sparse, 4, 1_000, 100), 4, 6);
     let mut supports = session.supports(100);
@@ -199,9 +202,9 @@ fn the_aggregator_sees_how_much_users_overlap() {
     }
 }
 
-/// Singles, certain zeros, and what a user finds after taking its own part away.
+/// Singles, certain zeros, and what a user learns by subtracting its own update.
 #[test]
-fn the_sum_itself_gives_single_users_away() {
+fn sum_reveals_values_of_single_users() {
     let density = 0.1f64;
     let at_least_one = |users: i32| 1.0 - (1.0 - density).powi(users);
     let alone =
@@ -222,7 +225,7 @@ fn the_sum_itself_gives_single_users_away() {
                 |holders: &[usize], wanted: fn(usize) -> bool| holders.iter().filter(|&&n| wanted(n)).count();
             let nonzero = seen.sum.iter().filter(|&&sum| sum != 0).count();
             assert_eq!(nonzero, number(&holders, |n| n > 0));
-            // without pads the gauge is exact
+            // without pads, the share of singles is exact
             assert_eq!(seen.overlap.occupied, nonzero);
             assert_eq!(seen.overlap.singles, number(&holders, |n| n == 1));
             union += nonzero;
@@ -244,9 +247,9 @@ fn the_sum_itself_gives_single_users_away() {
     }
 }
 
-/// With pads the gauge counts what the aggregator can see, which is not what the sum gives away.
+/// With pads, the share of singles describes what the aggregator sees, not what the sum reveals.
 #[test]
-fn with_pads_the_gauge_is_an_estimate() {
+fn share_of_singles_counts_pads() {
     let (users, dimension) = (5, 2_000);
     let mut session = Session::new(config(Profile::Sparse, users, dimension, 200), users, 8);
     let supports = session.supports(100);
@@ -264,7 +267,7 @@ fn with_pads_the_gauge_is_an_estimate() {
     assert!((seen.overlap.share_of_singles() - 0.80).abs() < 0.03);
 }
 
-/// The pads of many uploads with the same non-zeros, in the original frame.
+/// Returns the pads of many uploads with the same non-zeros, as positions of the task.
 fn pad_counts(support: &[u32], runs: usize, seed: u64) -> (Vec<u32>, usize) {
     let (positions, capacity) = (200, 40);
     let mut session = Session::new(config(Profile::Sparse, 3, positions, capacity), 3, seed);
@@ -279,7 +282,7 @@ fn pad_counts(support: &[u32], runs: usize, seed: u64) -> (Vec<u32>, usize) {
         sent.sort_unstable();
         sent.dedup();
         assert_eq!(sent.len(), capacity);
-        // every non-zero is sent, and no pad lies on one
+        // every non-zero is sent, and pads are other positions
         assert!(support.iter().all(|index| sent.binary_search(index).is_ok()));
         sent.iter().for_each(|&position| counts[position as usize] += 1);
     }
@@ -289,7 +292,7 @@ fn pad_counts(support: &[u32], runs: usize, seed: u64) -> (Vec<u32>, usize) {
 }
 
 #[test]
-fn pads_are_uniform_wherever_the_nonzeros_are() {
+fn pads_are_uniform_for_any_support() {
     let runs = 2_000;
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(10);
     let scattered = subset(&mut rng, 200, 20);
@@ -307,7 +310,7 @@ fn pads_are_uniform_wherever_the_nonzeros_are() {
 }
 
 #[test]
-fn slots_are_uniform_and_say_nothing_about_the_support() {
+fn permuted_indices_are_uniform_for_any_support() {
     let (positions, capacity, runs) = (200, 20, 1_000);
     let supports: [Vec<u32>; 2] = [(0..20).collect(), (0..200).step_by(10).collect()];
     let mut seen = Vec::new();
@@ -319,7 +322,7 @@ fn slots_are_uniform_and_say_nothing_about_the_support() {
             let vector = session.vector(support);
             let (_, body) = session.seal(0, round, vector);
             let slots = session.slots(&body);
-            // in order of their slots: the order of the columns says nothing
+            // columns are ordered by permuted index, so their order reveals nothing
             assert!(slots.is_sorted_by(|a, b| a < b));
             slots.iter().for_each(|&slot| on_the_wire[slot as usize] += 1);
             let permuted = session.undo(0, round, &slots);
@@ -333,9 +336,9 @@ fn slots_are_uniform_and_say_nothing_about_the_support() {
     assert_unremarkable("positions of one support against another", z);
 }
 
-/// The same test must notice when a permutation is kept.
+/// The same test must detect a fixed permutation.
 #[test]
-fn slots_of_a_kept_permutation_show() {
+fn uniformity_test_detects_a_fixed_permutation() {
     let (positions, capacity, runs) = (200, 20, 200);
     let support: Vec<u32> = (0..20).collect();
     let mut session = Session::new(config(Profile::Paper, 3, positions, capacity), 3, 13);
@@ -359,18 +362,18 @@ fn sized(profile: Profile, shards: u32) -> TaskConfig {
 }
 
 #[test]
-fn bodies_have_one_size_whatever_is_in_them() {
+fn body_size_does_not_depend_on_its_content() {
     for (profile, shards) in [(Profile::Sparse, 1), (Profile::Sparse, 3), (Profile::Full, 1)] {
         let mut session = Session::new(sized(profile, shards), 3, 14);
         let most = session.task.capacity() * shards as usize;
         let mut shapes = Vec::new();
         for nonzeros in 0..=most {
             let support = subset(&mut session.rng, 120, nonzeros);
-            let update = LocalUpdate::new(session.vector(&support)).with_dense(vec![0.5, 0.0, -0.25]);
+            let update = Update::new(session.vector(&support)).with_dense(vec![0.5, 0.0, -0.25]);
             let sealed = session.users[0].seal(Round::FIRST, &update, &mut session.rng, THREADS).unwrap();
-            let body = sealed.to_body();
+            let body = sealed.to_bytes();
             let slots = if profile == Profile::Full { 0 } else { session.slots(&body).len() };
-            shapes.push((body.len(), sealed.ciphertexts(&session.task), slots));
+            shapes.push((body.len(), sealed.ciphertexts(), slots));
         }
         println!(
             "{profile}, {shards} shards: every body of 0 to {most} non-zeros is {:?} bytes, ciphertexts, slots",
@@ -381,7 +384,7 @@ fn bodies_have_one_size_whatever_is_in_them() {
     }
 }
 
-fn sent_to(actions: &[Action], party: Party) -> Vec<Vec<u8>> {
+fn sent_to(actions: &[Action], party: PartyId) -> Vec<Vec<u8>> {
     let to = |action: &Action| match action {
         Action::Send { to, message } if *to == party => Some(message.clone()),
         _ => None,
@@ -389,7 +392,7 @@ fn sent_to(actions: &[Action], party: Party) -> Vec<Vec<u8>> {
     actions.iter().filter_map(to).collect()
 }
 
-/// The same for whole messages, signed and framed: eight users with 0 to 20 non-zeros answer one ticket.
+/// The same for whole signed messages: eight users with 0 to 20 non-zeros answer one ticket.
 #[test]
 fn upload_messages_have_one_size_and_number() {
     for (profile, shards) in [(Profile::Sparse, 1), (Profile::Sparse, 3), (Profile::Full, 1)] {
@@ -406,34 +409,33 @@ fn upload_messages_have_one_size_and_number() {
         )
         .unwrap();
         let now = Time(0);
+        let context =
+            |identity| PartyContext { identity, roster: roster.clone(), log: &[], threads: THREADS };
         let keys: Vec<_> = ids.iter().map(|&id| session.key_generator.enroll(id, &mut session.rng)).collect();
         let aggregator_keys = session.key_generator.aggregator_keys();
         let (mut aggregator, _) =
-            AggregatorParty::start(aggregator_keys, identity(100), roster.clone(), &[], THREADS, now)
-                .unwrap();
+            AggregatorParty::start(aggregator_keys, context(identity(100)), now).unwrap();
         let (mut key_generator, _) =
-            KeyGeneratorParty::start(session.key_generator, identity(101), roster.clone(), &[], THREADS, now)
-                .unwrap();
+            KeyGeneratorParty::start(session.key_generator, context(identity(101)), now).unwrap();
         let model = b"a model".to_vec();
-        let start =
-            AggregatorEvent::Start { model: Digest::of_model(&model), deadline: 1_000, nonce: [0; 16] };
-        let open = sent_to(&aggregator.step(start, now).unwrap(), Party::KeyGenerator).remove(0);
+        let start = AggregatorEvent::Start { model: Digest::of_model(&model), deadline: 1_000 };
+        let open =
+            sent_to(&aggregator.step(start, now, &mut session.rng).unwrap(), PartyId::KeyGenerator).remove(0);
         let answer = key_generator.step(KeyGeneratorEvent::Message(open), now, &mut session.rng).unwrap();
-        let ticket = sent_to(&answer, Party::Aggregator).remove(0);
+        let ticket = sent_to(&answer, PartyId::Aggregator).remove(0);
         let mut sizes = Vec::new();
         for (i, (keys, &id)) in keys.into_iter().zip(&ids).enumerate() {
             let support = subset(&mut session.rng, 120, [0, 1, 2, 5, 10, 15, 19, 20][i]);
             let values = support.iter().map(|_| 0.5).collect();
             let update =
-                LocalUpdate::new(SparseVector::new(120, support, values).unwrap()).with_dense(vec![0.0; 3]);
-            let (mut user, _) =
-                UserParty::start(keys, identity(id.get() as u8), roster.clone(), &[], THREADS, now).unwrap();
+                Update::new(SparseVector::new(120, support, values).unwrap()).with_dense(vec![0.0; 3]);
+            let (mut user, _) = UserParty::start(keys, context(identity(id.get() as u8)), now).unwrap();
             let begin = UserEvent::Begin { ticket: ticket.clone(), model: model.clone() };
             let mut actions = user.step(begin, now, &mut session.rng).unwrap();
             actions.extend(
                 user.step(UserEvent::Update { round: Round::FIRST, update }, now, &mut session.rng).unwrap(),
             );
-            sizes.push(sent_to(&actions, Party::Aggregator).iter().map(Vec::len).collect::<Vec<_>>());
+            sizes.push(sent_to(&actions, PartyId::Aggregator).iter().map(Vec::len).collect::<Vec<_>>());
         }
         println!("{profile}, {shards} shards: every user sends messages of {:?} bytes", sizes[0]);
         assert_eq!(sizes[0].len(), 1);
@@ -442,26 +444,26 @@ fn upload_messages_have_one_size_and_number() {
     }
 }
 
-/// In `paper` the number of shards follows the number of non-zeros. A documented leak.
+/// In `paper`, the number of shards depends on the number of non-zeros. A documented leak.
 #[test]
-fn shards_of_the_paper_show_the_number_of_nonzeros() {
+fn paper_shards_reveal_the_number_of_nonzeros() {
     let mut session = Session::new(sized(Profile::Paper, 3), 3, 16);
     let mut sizes = Vec::new();
     for nonzeros in [0, 20, 21, 40, 41, 60] {
         let support = subset(&mut session.rng, 120, nonzeros);
-        let update = LocalUpdate::new(session.vector(&support)).with_dense(vec![0.0; 3]);
+        let update = Update::new(session.vector(&support)).with_dense(vec![0.0; 3]);
         let sealed = session.users[0].seal(Round::FIRST, &update, &mut session.rng, THREADS).unwrap();
-        sizes.push(sealed.to_body().len());
+        sizes.push(sealed.to_bytes().len());
     }
     println!("paper, capacity 20: bodies of 0, 20, 21, 40, 41, 60 non-zeros have {sizes:?} bytes");
     assert!(sizes[0] == sizes[1] && sizes[1] < sizes[2]);
     assert!(sizes[2] == sizes[3] && sizes[3] < sizes[4] && sizes[4] == sizes[5]);
 }
 
-/// An aggregator that deviates. The key generator sees a sum and a list of names, never an upload: nothing binds the one to
-/// the other yet. When that changes, this test must fail.
+/// The key generator sees a sum and a list of participants, but no uploads. Nothing binds one to the other, so an
+/// aggregator may lie about them. If the protocol prevents that one day, this test must fail.
 #[test]
-fn a_deviating_aggregator_still_reads_one_user_a_round() {
+fn deviating_aggregator_learns_one_user_per_round() {
     let (positions, capacity, round) = (100, 10, Round::FIRST);
     let mut session = Session::new(config(Profile::Sparse, 5, positions, capacity), 5, 17);
     let mut secret = vec![0.0; positions];
@@ -469,11 +471,13 @@ fn a_deviating_aggregator_still_reads_one_user_a_round() {
         secret[index] = weight;
     }
     let (count, body) = session.seal(0, round, SparseVector::from_dense(&secret).unwrap());
-    let upload =
-        |task: &_, user, count, body: &[u8]| SealedUpdate::from_body(task, round, user, count, body).unwrap();
+    let upload = |task: &_, user, count, body: &[u8]| {
+        SealedUpdate::from_bytes(body, &UploadParams { params: &RoundParams::new(task, round), user, count })
+            .unwrap()
+    };
     let mut collecting = session.aggregator.begin(round);
     collecting.accept(upload(&session.task, session.users[0].id(), count, &body), THREADS).unwrap();
-    // the other four names, with zeros of the aggregator's own making
+    // the other four participants, with zeros that the aggregator encrypted
     let key = session.key_generator.encryption_key().clone();
     for user in &session.users[1..] {
         let zeros = vec![Plaintext::new(&key, 0).unwrap(); capacity];
@@ -482,24 +486,24 @@ fn a_deviating_aggregator_still_reads_one_user_a_round() {
         body.extend(key.encode(&zeros, THREADS).unwrap());
         collecting.accept(upload(&session.task, user.id(), capacity as u32, &body), THREADS).unwrap();
     }
-    let sum = collecting.close(THREADS).unwrap();
+    let sum = collecting.finish(THREADS).unwrap();
     let sum = session.key_generator.open(sum, &mut session.rng, THREADS).unwrap();
     assert_eq!(sum.users(), 5);
     let read: Vec<f64> = sum.weights().iter().map(|&sum| sum as f64 / 65_536.0).collect();
     assert_eq!(read, secret);
 
-    // once a round: another sum, an honest one even, is refused
+    // once per round: any other sum is refused, even an honest one
     let mut collecting = session.aggregator.begin(round);
     for (user, support) in session.supports(capacity).iter().enumerate() {
         let vector = session.vector(support);
         let (count, body) = session.seal(user, round, vector);
         collecting.accept(upload(&session.task, session.users[user].id(), count, &body), THREADS).unwrap();
     }
-    let second = session.key_generator.open(collecting.close(THREADS).unwrap(), &mut session.rng, THREADS);
-    assert_eq!(second.unwrap_err().code(), "committed");
+    let second = session.key_generator.open(collecting.finish(THREADS).unwrap(), &mut session.rng, THREADS);
+    assert_eq!(second.unwrap_err().code().as_str(), "committed");
 }
 
-/// Ways in which four bytes in a row, or a whole word, could be printed.
+/// The ways in which four consecutive bytes, or a whole word, could be printed.
 fn printed_forms(secret: &[u8]) -> Vec<String> {
     let mut forms = Vec::new();
     for bytes in secret.windows(4) {
@@ -520,13 +524,13 @@ fn printed_forms(secret: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn nothing_secret_is_printed() {
+fn debug_output_contains_no_secrets() {
     let secret =
         |first: u8| -> [u8; 32] { core::array::from_fn(|i| first.wrapping_add((37 * i) as u8) | 0x81) };
     let hex = |text: &str| -> Vec<u8> {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
     };
-    // factors of a toy key
+    // the factors of a toy key
     let (p, q) = (hex("f5bc8fbbbde5c0994164d8399f769f3b"), hex("c5852996a801372bc679cca3f871ecd3"));
     let (us, ua, signing) = (secret(1), secret(2), secret(3));
     let user = UserId::new(1).unwrap();
@@ -542,19 +546,19 @@ fn nothing_secret_is_printed() {
     let aggregator_keys = key_generator.aggregator_keys();
     let identity = IdentityKey::from_seed(&signing);
     let vector = SparseVector::new(40_000, vec![31_337], vec![0.734_375]).unwrap();
-    let update = LocalUpdate::new(vector.clone()).with_dense(vec![0.617_187_5]);
+    let update = Update::new(vector.clone()).with_dense(vec![0.617_187_5]);
     let person = User::new(user_keys.clone()).unwrap();
     let sealed = person.seal(Round::FIRST, &update, &mut rng, THREADS).unwrap();
-    let slots: Vec<String> = sealed.to_body()[..28]
+    let slots: Vec<String> = sealed.to_bytes()[..28]
         .chunks(4)
         .map(|b| u32::from_be_bytes(b.try_into().unwrap()).to_string())
         .collect();
     let aggregator = Aggregator::new(aggregator_keys.clone()).unwrap();
     let mut collecting = aggregator.begin(Round::FIRST);
-    // seeds print as parts of the keys, index matrices as parts of an update; permutations never leave the crate
+    // seeds are printed as parts of keys, and index matrices as parts of updates; permutations never leave the crate
     let mut printed = vec![
         ("SparseVector", format!("{vector:?} {vector:#?}")),
-        ("LocalUpdate", format!("{update:?} {update:#?}")),
+        ("Update", format!("{update:?} {update:#?}")),
         ("UserKeys", format!("{user_keys:?} {user_keys:#?}")),
         ("AggregatorKeys", format!("{aggregator_keys:?} {aggregator_keys:#?}")),
         ("KeyGenerator", format!("{key_generator:?} {key_generator:#?}")),
@@ -578,7 +582,7 @@ fn nothing_secret_is_printed() {
             assert!(!text.contains(form.as_str()), "{name} prints {form}");
         }
     }
-    // weights as floats or in fixed point, and where they are
+    // weights as floats and in fixed point, and their indices
     for (name, text) in &printed[..2] {
         for form in ["734375", "617187", "48128", "40448", "31337", "31_337"] {
             assert!(!text.contains(form), "{name} prints {form}");
@@ -587,9 +591,9 @@ fn nothing_secret_is_printed() {
     for slot in &slots {
         assert!(!printed[8].1.contains(&format!(" {slot}")), "an update prints its slots");
     }
-    // nor how many there are
+    // the number of non-zeros is not printed either
     let other = SparseVector::from_dense(&vec![0.5; 40_000]).unwrap();
     assert_eq!(format!("{other:?}"), format!("{vector:?}"));
-    // the test can find what it looks for
+    // the test finds what it looks for
     assert!(forms.iter().any(|form| format!("{us:?}").contains(form.as_str())));
 }

@@ -1,19 +1,21 @@
-//! What the aggregator holds grows with the positions, not with the users, but for sixteen bytes a ciphertext.
+//! The aggregator's memory grows with the number of positions. Each user adds only a few bytes per ciphertext.
 //!
-//! The peak is the whole process's, as the kernel counts it, so each measurement is a process of its own: this
-//! program once more.
+//! The kernel counts the peak memory of a whole process, so each measurement runs this program again in a process
+//! of its own.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, UploadParams};
 use dphe::{Profile, Round, SealedUpdate, TaskConfig, Threads};
 use rand_core::Rng as _;
 use support::{choose, config, rng, roles, user_id};
 
 const USERS: &str = "DPHE_MEMORY_USERS";
 
-/// Collects the updates of this many users, as large as they are and made of nothing: any unit is a ciphertext.
+/// Collects updates of full size from this many users. They are not encrypted, because any unit is a valid ciphertext.
 fn collect(config: &TaskConfig, users: u32) {
     let (capacity, positions) = (config.capacity as usize, config.positions() as usize);
     let roles = roles(config.clone(), users, 1);
@@ -28,33 +30,34 @@ fn collect(config: &TaskConfig, users: u32) {
         let slots = body.len();
         body.resize(slots + capacity * 2 * half, 0);
         rng.fill_bytes(&mut body[slots..]);
-        // both halves below the modulus, whose first bit is set
+        // both halves are below the modulus, whose first bit is set
         body[slots..].chunks_exact_mut(half).for_each(|half| half[0] >>= 1);
-        let update = SealedUpdate::from_body(
-            roles.aggregator.task(),
-            Round::FIRST,
-            user_id(user),
-            capacity as u32,
+        let update = SealedUpdate::from_bytes(
             &body,
+            &UploadParams {
+                params: &RoundParams::new(roles.aggregator.task(), Round::FIRST),
+                user: user_id(user),
+                count: capacity as u32,
+            },
         );
         collecting.accept(update.unwrap(), Threads::all()).unwrap();
     }
     assert_eq!(collecting.users().len(), users as usize);
 }
 
-/// The peak of this process's memory in bytes.
+/// Returns the peak memory of this process in bytes.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// The peak of a process that runs the test of this name for so many users.
+/// Returns the peak memory of a process that runs this test with this many users.
 fn measure(test: &str, users: u32) -> usize {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--include-ignored"])
         .env(USERS, users.to_string())
-        // what the program holds is of interest, not what the allocator keeps for later
+        // the allocator must return freed memory, so that the peak is what the program needs
         .env("MALLOC_MMAP_THRESHOLD_", "65536")
         .env("MALLOC_ARENA_MAX", "1")
         .output()

@@ -1,4 +1,5 @@
-//! Programs that must not compile. After a change of the compiler's wording: `TRYBUILD=overwrite cargo test --test misuse`.
+//! Programs that must not compile. If the compiler's messages change, run `TRYBUILD=overwrite cargo test --test
+//! misuse`.
 
 #[test]
 fn misuse_does_not_compile() {

@@ -1,8 +1,8 @@
-//! Everything that reads bytes, fed with valid bytes that were tampered with: no panic, and nothing forged is believed.
+//! Feeds mutated valid bytes to everything that reads bytes. Nothing panics, and no forgery is accepted.
 //!
-//! `DPHE_FUZZ_SECONDS` says how long for each (one second unless told), `DPHE_FUZZ_SEED` where the random numbers
-//! start. What is signed or chained is also signed and chained anew after it was tampered with: otherwise nothing behind the first
-//! check would ever be reached.
+//! `DPHE_FUZZ_SECONDS` sets the time per test (one second by default), and `DPHE_FUZZ_SEED` the seed. Signed and
+//! chained bytes are also signed and chained again after a mutation, because otherwise the first check would refuse
+//! all of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -11,15 +11,17 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use chacha20::ChaCha20Rng;
-use dphe::log::Log;
-use dphe::message::{
-    Close, Decrypt, Freeze, FreezeAck, Message, Publish, RoundOpen, RoundResult, RoundTicket, Signed, Upload,
-    UploadAck,
+use dphe::hazmat::paper_keys;
+use dphe::party::log::Log;
+use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, Party as _, UserEvent};
+use dphe::scheme::RoundParams;
+use dphe::wire::{
+    Close, DecodeWith as _, Decrypt, Encode as _, Freeze, FreezeAck, Message, Publish, RoundOpen,
+    RoundResult, RoundTicket, Signed, Upload, UploadAck, UploadParams,
 };
-use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, UserEvent};
 use dphe::{
-    AggregatorKeys, Error, IdentityKey, KeyGenerator, LocalUpdate, Party, Profile, Roster, Round,
-    SealedUpdate, TaskConfig, UserKeys,
+    AggregatorKeys, Error, IdentityKey, KeyGenerator, PartyId, Profile, Roster, Round, SealedUpdate,
+    TaskConfig, Update, UserKeys,
 };
 use ed25519_dalek::{Signer as _, SigningKey};
 use rand_core::Rng as _;
@@ -30,7 +32,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Calls `run` with tampered bytes until the time is over, and with the untouched ones first.
+/// Calls `run` with the valid bytes, and then with mutated ones until the time is over.
 fn fuzz(name: &str, seeds: &[Vec<u8>], mut run: impl FnMut(&mut ChaCha20Rng, Vec<u8>)) {
     let until = Instant::now() + Duration::from_secs(setting("DPHE_FUZZ_SECONDS", 1));
     let mut rng = rng(setting("DPHE_FUZZ_SEED", 1));
@@ -50,7 +52,7 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], mut run: impl FnMut(&mut ChaCha20Rng, Vec
 
 fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut ChaCha20Rng) {
     let length = bytes.len();
-    // often near the front, where lengths and counts are
+    // often near the beginning, where lengths and counts are
     let near = below(rng, 2) == 0;
     let at = below(rng, if near { length.min(300) } else { length });
     let count = 1 + below(rng, 64);
@@ -111,16 +113,16 @@ fn hash(domain: &str, part: &[u8]) -> [u8; 32] {
     sha.finalize().into()
 }
 
-fn signature(party: Party, domain: &str, bytes: &[u8]) -> [u8; 64] {
+fn signature(party: PartyId, domain: &str, bytes: &[u8]) -> [u8; 64] {
     let seed = match party {
-        Party::Aggregator => 201,
-        Party::KeyGenerator => 202,
-        Party::User(user) => user.get() as u8,
+        PartyId::Aggregator => 201,
+        PartyId::KeyGenerator => 202,
+        PartyId::User(user) => user.get() as u8,
     };
     SigningKey::from_bytes(&[seed; 32]).sign(&hash(domain, bytes)).to_bytes()
 }
 
-/// One valid round of three users, whole and in all its messages and logs.
+/// A valid round of three users, with all messages and logs.
 fn valid() -> &'static (Parties, Transcript) {
     static VALID: OnceLock<(Parties, Transcript)> = OnceLock::new();
     VALID.get_or_init(|| {
@@ -130,12 +132,12 @@ fn valid() -> &'static (Parties, Transcript) {
     })
 }
 
-fn local(user: u32) -> LocalUpdate {
+fn local(user: u32) -> Update {
     update(24, &[(user, 0.25), (20, 0.5)], &[1.0, -0.5])
 }
 
 #[test]
-fn rosters() {
+fn mutated_rosters_are_refused() {
     let (parties, _) = valid();
     let other = Parties::new(TaskConfig { dense: 7, ..config(Profile::Full) }, 5);
     let seeds = [parties.roster.as_bytes().to_vec(), other.roster.as_bytes().to_vec()];
@@ -143,23 +145,23 @@ fn rosters() {
         let resign = below(rng, 2) == 0 && bytes.len() > 64;
         if resign {
             let end = bytes.len() - 64;
-            let signature = signature(Party::KeyGenerator, "dphe/v1/roster", &bytes[..end]);
+            let signature = signature(PartyId::KeyGenerator, "dphe/v1/roster", &bytes[..end]);
             bytes[end..].copy_from_slice(&signature);
         }
         let _ = Roster::decode(&bytes);
-        if let Ok(roster) = dphe::hazmat::decode_roster(&bytes) {
+        if let Ok(roster) = Roster::decode_with(&bytes, dphe::hazmat::short_keys()) {
             assert_eq!(roster.as_bytes(), bytes);
             assert!(resign || seeds.contains(&bytes), "a forged roster was believed");
-            // whatever it says, it can be asked
+            // its methods must not panic
             let _ = (roster.floor(), roster.task().policy_hash());
             if roster.task().dimension() < 1 << 16 {
-                let _ = dphe::max_body_bytes(roster.task());
+                let _ = dphe::wire::max_upload_bytes(roster.task());
             }
         }
     });
 }
 
-/// Bytes of the header of a message of this kind, in a round of three users.
+/// The length of the header of a message of this kind in a round of three users.
 fn header_bytes(kind: u8) -> usize {
     35 + match kind {
         1 => 4 * 32 + 8 + 16,
@@ -176,29 +178,33 @@ fn header_bytes(kind: u8) -> usize {
     }
 }
 
-/// The kinds of messages that have a body, which is named in the header and not signed itself.
+/// The kinds of messages with a body, which is not signed but named by the header.
 const HAVE_BODIES: [u8; 4] = [3, 9, 10, 11];
 
 fn messages<M: Message>() {
     let (parties, transcript) = valid();
     let roster = &parties.roster;
-    let of_kind = transcript.messages.iter().filter(|(_, message)| message[5] == M::KIND);
+    let of_kind = transcript.messages.iter().filter(|(_, message)| message[5] == M::KIND.number());
     let seeds: Vec<Vec<u8>> = of_kind.map(|(_, message)| message.clone()).collect();
     assert!(!seeds.is_empty());
     let known: Vec<_> = seeds.iter().map(|seed| Signed::<M>::decode(seed, roster).unwrap().hash()).collect();
-    let header = header_bytes(M::KIND);
-    let domain = format!("dphe/v1/{}", M::NAME);
+    let header = header_bytes(M::KIND.number());
+    let domain = format!("dphe/v1/{}", M::KIND.as_str());
     let mut resigned_and_valid = 0;
     let mut run = |rng: &mut ChaCha20Rng, bytes: Vec<u8>| {
         if let Ok(message) = Signed::<M>::decode(&bytes, roster) {
             assert_eq!(message.to_bytes(), bytes);
-            assert!(known.contains(&message.hash()), "a forged {} was believed", M::NAME);
-            assert!(HAVE_BODIES.contains(&M::KIND) || seeds.contains(&bytes));
+            assert!(known.contains(&message.hash()), "a forged {} was believed", M::KIND.as_str());
+            assert!(HAVE_BODIES.contains(&M::KIND.number()) || seeds.contains(&bytes));
         }
-        // the same header, signed anew by whoever it says, or by somebody; now and then, because signing takes long
+        // the same header, signed again by its sender or by another party; not always, because signing is slow
         if bytes.len() >= header && (below(rng, 8) == 0 || seeds.contains(&bytes)) {
-            let from =
-                [Party::Aggregator, Party::KeyGenerator, Party::User(user_id(1)), Party::User(user_id(2))];
+            let from = [
+                PartyId::Aggregator,
+                PartyId::KeyGenerator,
+                PartyId::User(user_id(1)),
+                PartyId::User(user_id(2)),
+            ];
             let from = match (bytes[26 + 4], below(rng, 8)) {
                 (role @ 1..=2, 1..) => from[usize::from(role) - 1],
                 (_, i) => from[i % 4],
@@ -212,7 +218,7 @@ fn messages<M: Message>() {
             }
         }
     };
-    fuzz(M::NAME, &seeds, &mut run);
+    fuzz(M::KIND.as_str(), &seeds, &mut run);
     assert!(resigned_and_valid > 0);
 }
 
@@ -251,15 +257,18 @@ fn upload_bodies(name: &str, config: TaskConfig) {
     };
     let mut seeds_rng = rng(9);
     let sealed: Vec<_> = (0..3).map(|user| seal(user, &mut seeds_rng)).collect();
-    let count = sealed[0].ciphertexts(&task) as u32;
-    let seeds: Vec<Vec<u8>> = sealed.iter().map(SealedUpdate::to_body).collect();
+    let count = sealed[0].ciphertexts() as u32;
+    let seeds: Vec<Vec<u8>> = sealed.iter().map(SealedUpdate::to_bytes).collect();
     let (mut refused, mut accepted) = (0, 0);
     let mut collecting = roles.aggregator.begin(Round::FIRST);
     fuzz(name, &seeds, |rng, bytes| {
         let user = user_id(1 + below(rng, 3) as u32);
         let count = if below(rng, 16) == 0 { rng.next_u32() >> below(rng, 32) } else { count };
-        let offered = SealedUpdate::from_body(&task, Round::FIRST, user, count, &bytes)
-            .and_then(|update| collecting.accept(update, ONE));
+        let offered = SealedUpdate::from_bytes(
+            &bytes,
+            &UploadParams { params: &RoundParams::new(&task, Round::FIRST), user, count },
+        )
+        .and_then(|update| collecting.accept(update, ONE));
         match offered {
             Ok(()) => {
                 accepted += 1;
@@ -272,40 +281,40 @@ fn upload_bodies(name: &str, config: TaskConfig) {
             }
         }
     });
-    // all that was refused has left no trace
+    // refused updates have left no trace
     sealed.into_iter().for_each(|update| collecting.accept(update, ONE).unwrap());
-    let sum = roles.key_generator.open(collecting.close(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
     assert_eq!(sum.dense(), [3 * ((1 << 16) - 1), -3 << 15]);
     assert_eq!(sum.weights().iter().filter(|&&w| w == 3 << 15).count(), 1);
     println!("{name}: {refused} refused, {accepted} taken");
 }
 
 #[test]
-fn upload_bodies_sparse() {
+fn mutated_upload_bodies_sparse() {
     upload_bodies("upload body, sparse", config(Profile::Sparse));
 }
 
 #[test]
-fn upload_bodies_full() {
+fn mutated_upload_bodies_full() {
     upload_bodies("upload body, full", config(Profile::Full));
 }
 
 #[test]
-fn upload_bodies_paper() {
+fn mutated_upload_bodies_paper() {
     upload_bodies("upload body, paper", config(Profile::Paper));
 }
 
-/// A message of the aggregator in round 1, signed.
+/// Signs a message of the aggregator in round 1.
 fn from_aggregator(kind: u8, name: &str, fields: &[u8], body: &[u8]) -> Vec<u8> {
     let mut header = [&b"DPHE"[..], &[1, kind], &[7; 16], &1u64.to_be_bytes(), &[1, 0, 0, 0, 0]].concat();
     header.extend_from_slice(fields);
-    let signature = signature(Party::Aggregator, &format!("dphe/v1/{name}"), &header);
+    let signature = signature(PartyId::Aggregator, &format!("dphe/v1/{name}"), &header);
     [&header[..], &signature, body].concat()
 }
 
-/// Requests to the key generator: tampered with on the way, and frozen and signed that way by the aggregator itself.
+/// Requests that were mutated on the way, and requests that a dishonest aggregator froze and signed.
 #[test]
-fn decrypt_bodies() {
+fn mutated_requests_are_not_opened() {
     let (parties, transcript) = valid();
     let request = transcript.of_kind(9);
     let freeze = transcript.of_kind(5);
@@ -315,15 +324,15 @@ fn decrypt_bodies() {
     let header = header_bytes(9);
     let (mut opened, mut failed) = (0, 0);
     let mut honest = parties.start_key_generator(&frozen).unwrap();
-    // starting one takes long: it goes on until its attempts are used up
+    // starting a key generator is slow, so one is used until its freeze attempts are used up
     let (mut party, mut attempt) = (parties.start_key_generator(&ticketed).unwrap(), 1);
     fuzz("decrypt body", std::slice::from_ref(&request), |rng, bytes| {
-        // on the way: nothing but the request itself is committed to
+        // mutated on the way: only the original request is accepted
         if bytes != request {
             let step = honest.step(KeyGeneratorEvent::Message(bytes.clone()), NOW, rng);
             assert!(step.is_err(), "a forged request was taken");
         }
-        // by an aggregator that means it
+        // mutated by the aggregator itself
         let Some(body) = bytes.get(header + 64..) else { return };
         let sum_hash = hash("dphe/v1/sum", body);
         let (occupied_at, users_at) = (35 + 32 + 4 + 1 + 32, 35 + 32 + 4 + 1 + 32 + 4);
@@ -351,13 +360,13 @@ fn decrypt_bodies() {
             };
             let result = Signed::<RoundResult>::decode(result, &parties.roster).unwrap();
             match result.message().outcome {
-                dphe::message::Outcome::Released => opened += 1,
-                dphe::message::Outcome::Failed => {
+                dphe::wire::Outcome::Released => opened += 1,
+                dphe::wire::Outcome::Failed => {
                     assert!(result.body().is_empty());
                     failed += 1;
                 }
             }
-            // and once only
+            // it is opened only once
             if message != request {
                 let again = party.step(KeyGeneratorEvent::Message(request.clone()), NOW, rng);
                 assert_eq!(again.unwrap_err(), Error::Committed);
@@ -365,23 +374,23 @@ fn decrypt_bodies() {
             attempt = u32::MAX;
         }
     });
-    // it is where it was
+    // the honest key generator is unchanged
     honest.step(KeyGeneratorEvent::Message(request), NOW, &mut rng(1)).unwrap();
     println!("decrypt body: {opened} opened, {failed} failed");
 }
 
-/// All messages, tampered with, to parties in all their states.
+/// Sends mutated messages of all kinds to parties in all states.
 #[test]
-fn steps_of_parties() {
+fn mutated_messages_do_not_change_parties() {
     let (parties, transcript) = valid();
     let seeds: Vec<Vec<u8>> = transcript.messages.iter().map(|(_, message)| message.clone()).collect();
-    let logs = |party: Party| {
+    let logs = |party: PartyId| {
         let mut logs = transcript.logs[&party].clone();
         logs.push(Vec::new());
         logs
     };
-    let (of_g, of_a) = (logs(Party::KeyGenerator), logs(Party::Aggregator));
-    let of_u = logs(Party::User(user_id(2)));
+    let (of_g, of_a) = (logs(PartyId::KeyGenerator), logs(PartyId::Aggregator));
+    let of_u = logs(PartyId::User(user_id(2)));
     let mut g: Vec<_> = of_g.iter().map(|log| parties.start_key_generator(log).unwrap()).collect();
     let mut a: Vec<_> = of_a.iter().map(|log| parties.start_aggregator(log).unwrap()).collect();
     let mut u: Vec<_> = of_u.iter().map(|log| parties.start_user(2, log).unwrap()).collect();
@@ -391,7 +400,7 @@ fn steps_of_parties() {
             g[i] = parties.start_key_generator(&of_g[i]).unwrap();
         }
         let i = below(rng, a.len());
-        if a[i].step(AggregatorEvent::Message(bytes.clone()), NOW).is_ok() {
+        if a[i].step(AggregatorEvent::Message(bytes.clone()), NOW, rng).is_ok() {
             a[i] = parties.start_aggregator(&of_a[i]).unwrap();
         }
         let i = below(rng, u.len());
@@ -406,11 +415,11 @@ fn steps_of_parties() {
     });
 }
 
-const PARTIES: [fn() -> Party; 3] =
-    [|| Party::Aggregator, || Party::KeyGenerator, || Party::User(user_id(2))];
+const PARTIES: [fn() -> PartyId; 3] =
+    [|| PartyId::Aggregator, || PartyId::KeyGenerator, || PartyId::User(user_id(2))];
 
 #[test]
-fn a_record_that_was_written_half_way() {
+fn torn_record_is_cut_off() {
     let (parties, transcript) = valid();
     let mut cuts = 0;
     for party in PARTIES.map(|party| party()) {
@@ -419,7 +428,7 @@ fn a_record_that_was_written_half_way() {
             let mut end = bytes.len();
             for n in (0..whole.records.len()).rev() {
                 let start = end - (8 + whole.records[n].len() + 32);
-                // the file system had made room for all of it: of what was not written there are zeros
+                // the file system had extended the file, so unwritten bytes are zeros
                 for cut in (start..end).filter(|cut| cut - start < 64 || end - cut < 64) {
                     let mut torn = bytes[..end].to_vec();
                     torn[cut..].fill(0);
@@ -440,7 +449,7 @@ fn a_record_that_was_written_half_way() {
 }
 
 #[test]
-fn logs() {
+fn mutated_logs_are_refused_or_cut_off() {
     let (parties, transcript) = valid();
     for party in PARTIES.map(|party| party()) {
         let seeds = &transcript.logs[&party];
@@ -450,7 +459,7 @@ fn logs() {
         fuzz(&format!("log of {party:?}"), seeds, |_, bytes| {
             let Ok(log) = Log::recover(party, &parties.roster, &bytes) else { return };
             assert!(log.valid <= bytes.len());
-            // what is believed is the beginning of what was written
+            // the recovered records are the first ones that were written
             let nothing = log.checkpoint.is_none() && log.records.is_empty();
             assert!(
                 nothing
@@ -460,7 +469,7 @@ fn logs() {
                 "a forged log was believed"
             );
             torn += usize::from(log.valid < bytes.len());
-            // cut off there, it reads the same and has no torn tail
+            // the log without the torn tail reads the same
             let again = Log::recover(party, &parties.roster, &bytes[..log.valid]).unwrap();
             assert_eq!(
                 (again.valid, again.records, again.log.point()),
@@ -472,17 +481,17 @@ fn logs() {
 }
 
 /// Starts a party from a log.
-fn start(parties: &Parties, party: Party, log: &[u8]) -> Result<(), Error> {
+fn start(parties: &Parties, party: PartyId, log: &[u8]) -> Result<(), Error> {
     match party {
-        Party::Aggregator => parties.start_aggregator(log).map(drop),
-        Party::KeyGenerator => parties.start_key_generator(log).map(drop),
-        Party::User(user) => parties.start_user(user.get(), log).map(drop),
+        PartyId::Aggregator => parties.start_aggregator(log).map(drop),
+        PartyId::KeyGenerator => parties.start_key_generator(log).map(drop),
+        PartyId::User(user) => parties.start_user(user.get(), log).map(drop),
     }
 }
 
-/// States and records that were tampered with and chained anew: the party starts, or refuses to.
+/// Mutates checkpoints and chains them again. The party starts or refuses to, without a panic.
 #[test]
-fn checkpoints() {
+fn mutated_checkpoints_do_not_panic() {
     let (parties, transcript) = valid();
     for party in PARTIES.map(|party| party()) {
         let recovered =
@@ -501,10 +510,10 @@ fn checkpoints() {
 }
 
 #[test]
-fn records() {
+fn mutated_records_do_not_panic() {
     let (parties, transcript) = valid();
     for party in PARTIES.map(|party| party()) {
-        // the fullest log, before the round ended
+        // the longest log, before the round ended
         let logs =
             transcript.logs[&party].iter().map(|log| Log::recover(party, &parties.roster, log).unwrap());
         let full = logs.max_by_key(|log| log.records.len()).unwrap().records;
@@ -516,55 +525,55 @@ fn records() {
             for (i, good) in full.iter().enumerate() {
                 bytes.extend(log.append(if i == at { &record } else { good }));
             }
-            // a refusal is all there may be
+            // the party may refuse, but must not panic
             let _ = start(parties, party, &bytes);
         });
     }
 }
 
-/// A round so far ahead that a user would ratchet its seeds for ever is refused, whoever signed it.
+/// A round so far ahead that deriving its seeds would take too long is refused, even if it is signed.
 #[test]
-fn rounds_that_are_too_far_ahead() {
+fn user_refuses_rounds_too_far_ahead() {
     let (parties, _) = valid();
     let mut user = parties.start_user(2, &[]).unwrap();
     for round in [(1 << 20) + 2, 1 << 63, u64::MAX] {
         let mut header = from_aggregator(12, "close", &[&[3][..], &[0; 32]].concat(), &[]);
         header.truncate(header_bytes(12));
         header[22..30].copy_from_slice(&u64::to_be_bytes(round));
-        let message = [&header[..], &signature(Party::Aggregator, "dphe/v1/close", &header)].concat();
+        let message = [&header[..], &signature(PartyId::Aggregator, "dphe/v1/close", &header)].concat();
         let error = user.step(UserEvent::Message(message), NOW, &mut rng(1)).unwrap_err();
         assert_eq!(error, Error::Future { round: support::round(round), current: Round::FIRST });
     }
 }
 
-/// Kits that were tampered with and hashed anew: refused, or exactly what was written.
+/// Mutated key bytes with a correct checksum are refused, or read back exactly as written.
 #[test]
-fn kits() {
-    // short keys are for `paper` alone
+fn mutated_key_bytes_are_refused() {
+    // short keys need `paper`
     let paper = TaskConfig { block: 1, ..config(Profile::Paper) };
     let parties = Parties::new(paper, 3);
     let mut roles = parties.roles;
     let keys = roles.key_generator.enroll(user_id(2), &mut roles.rng);
-    let identity = support::identity(Party::Aggregator);
+    let identity = support::identity(PartyId::Aggregator);
     let seeds: [(&str, Vec<u8>); 4] = [
-        ("identity", identity.to_kit_bytes().to_vec()),
-        ("user", keys.to_kit_bytes().to_vec()),
-        ("aggregator", roles.key_generator.aggregator_keys().to_kit_bytes().to_vec()),
-        ("key generator", roles.key_generator.to_kit_bytes().to_vec()),
+        ("identity", identity.to_secret_bytes().to_vec()),
+        ("user", keys.to_secret_bytes().to_vec()),
+        ("aggregator", roles.key_generator.aggregator_keys().to_secret_bytes().to_vec()),
+        ("key generator", roles.key_generator.to_secret_bytes().to_vec()),
     ];
     let key = || support::key(256, roles.key_generator.encryption_key().mode());
     let again = |name: &str, bytes: &[u8]| -> Result<Vec<u8>, Error> {
         Ok(match name {
-            "identity" => IdentityKey::from_kit_bytes(bytes)?.to_kit_bytes(),
-            "user" => UserKeys::from_kit_bytes(bytes)?.to_kit_bytes(),
-            "aggregator" => AggregatorKeys::from_kit_bytes(bytes)?.to_kit_bytes(),
-            _ => KeyGenerator::from_kit_bytes(bytes, key())?.to_kit_bytes(),
+            "identity" => IdentityKey::from_secret_bytes(bytes)?.to_secret_bytes(),
+            "user" => UserKeys::from_secret_bytes_with(bytes, paper_keys())?.to_secret_bytes(),
+            "aggregator" => AggregatorKeys::from_secret_bytes_with(bytes, paper_keys())?.to_secret_bytes(),
+            _ => KeyGenerator::from_secret_bytes_with(bytes, key(), paper_keys())?.to_secret_bytes(),
         }
         .to_vec())
     };
     for (name, good) in &seeds {
         assert_eq!(again(name, good).as_ref(), Ok(good), "{name}");
-        // every flipped bit is found
+        // every flipped bit is detected
         for bit in 0..8 * good.len() {
             let mut bytes = good.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -573,7 +582,7 @@ fn kits() {
         for length in 0..good.len() {
             assert!(again(name, &good[..length]).is_err(), "{name}: {length} bytes");
         }
-        // a kit of one kind is not taken for another
+        // keys of one party are not accepted as keys of another
         for (other, bytes) in seeds.iter().filter(|(other, _)| other != name) {
             assert_eq!(again(name, bytes), Err(Error::Version), "{other} as {name}");
         }

@@ -1,15 +1,14 @@
-//! Several who take uploads for one aggregator: the sum, the frozen set and all that follows are those of one.
+//! Replicas that collect uploads for one aggregator. The sum, the freeze and all later messages are the same as those
+//! of an aggregator without replicas.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use dphe::message::{
-    Decrypt, Freeze, FreezeAck, Message as _, Participant, RoundTicket, Signed, Upload, UploadAck,
-};
-use dphe::party::{Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound};
-use dphe::{Collecting, Error, Party, Profile, PublicSupport, TaskConfig, Threads, UserId};
-use support::{NOW, Parties, Transcript, config, identity, transcript, update};
+use dphe::party::{Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound, Party as _};
+use dphe::wire::{Kind, Participant, Signed, UploadAck};
+use dphe::{Collecting, Error, PartyId, Profile, PublicSupport, TaskConfig, Threads, UserId};
+use support::{NOW, Parties, Transcript, config, identity, rng, transcript, update};
 
 struct Round {
     parties: Parties,
@@ -26,32 +25,32 @@ fn round_of(config: TaskConfig) -> Round {
     let parties = Parties::new(config, 5);
     let task = parties.roster.task();
     let public: Vec<usize> = PublicSupport::of(task, support::round(1)).indices().collect();
-    // what may be sent: anything, or what is public
+    // any weight, or those of the public support
     let at = |i: u32| if task.has_private_support() { i } else { public[i as usize % public.len()] as u32 };
     let transcript =
         transcript(&parties, |n| update(24, &[(at(n), 0.5)], &[0.125, f64::from(n) / 8.0][..dense]));
     let keys = parties.roles.key_generator.aggregator_keys();
     let intake =
-        Intake::new(keys, identity(Party::Aggregator), parties.roster.clone(), Threads::ONE).unwrap();
-    let intake = intake.begin(&transcript.of_kind(RoundTicket::KIND)).unwrap();
+        Intake::new(keys, identity(PartyId::Aggregator), parties.roster.clone(), Threads::ONE).unwrap();
+    let intake = intake.begin(&transcript.of_kind(Kind::RoundTicket.number())).unwrap();
     Round { parties, transcript, intake }
 }
 
 impl Round {
     fn uploads(&self) -> Vec<Vec<u8>> {
         let all = self.transcript.messages.iter().map(|(_, message)| message);
-        all.filter(|message| message[5] == Upload::KIND).cloned().collect()
+        all.filter(|message| message[5] == Kind::Upload.number()).cloned().collect()
     }
 
-    /// The aggregator just after the ticket, with its log.
+    /// The aggregator just after the ticket, and its log.
     fn aggregator(&self) -> (AggregatorParty, Vec<u8>) {
-        let log = self.transcript.logs[&Party::Aggregator][1].clone();
+        let log = self.transcript.logs[&PartyId::Aggregator][1].clone();
         let party = self.parties.start_aggregator(&log).unwrap();
-        assert_eq!(party.phase(), "collecting");
+        assert_eq!(party.phase().as_str(), "collecting");
         (party, log)
     }
 
-    /// Reads back what replicas wrote, as the one who leads does.
+    /// Reads the partial sums of replicas, as the leader does.
     fn restore<P: AsRef<[u8]>>(
         &self,
         partials: &[P],
@@ -59,7 +58,7 @@ impl Round {
     ) -> Result<Collecting, Error> {
         let mut collected = self.intake.empty();
         users.iter().try_for_each(|(user, noise)| collected.add_user(*user, noise))?;
-        partials.iter().try_for_each(|partial| collected.add_partial(partial.as_ref(), Threads::ONE))?;
+        partials.iter().try_for_each(|partial| collected.add_partial_sum(partial.as_ref(), Threads::ONE))?;
         Ok(collected)
     }
 
@@ -68,7 +67,7 @@ impl Round {
         (self.restore(&shards, &users).unwrap(), participants)
     }
 
-    /// As replicas do: each upload folded into one of two partial sums, which are written down and read in between.
+    /// Adds each upload to one of two partial sums, which are written and read in between, as replicas do.
     fn fold(&self, uploads: &[Vec<u8>]) -> Folded {
         let mut shards: [Vec<u8>; 2] = Default::default();
         let (mut participants, mut users) = (Vec::new(), Vec::new());
@@ -83,7 +82,7 @@ impl Round {
     }
 }
 
-/// What replicas write down.
+/// What replicas store.
 struct Folded {
     shards: [Vec<u8>; 2],
     users: Vec<(UserId, Vec<u8>)>,
@@ -92,55 +91,58 @@ struct Folded {
 
 fn sent(actions: &[Action]) -> &[u8] {
     let message = actions.iter().find_map(|action| match action {
-        Action::Send { to: Party::KeyGenerator, message } => Some(message),
+        Action::Send { to: PartyId::KeyGenerator, message } => Some(message),
         _ => None,
     });
     message.unwrap()
 }
 
 #[test]
-fn what_replicas_gather_is_what_one_would_have() {
+fn replicas_collect_the_same_sum_as_one_aggregator() {
     for profile in [Profile::Sparse, Profile::Full] {
         let round = round(profile);
         let (mut aggregator, mut log) = round.aggregator();
         let (collected, uploads) = round.gather(&round.uploads());
-        let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads };
-        let actions = aggregator.step(event, NOW).unwrap();
+        let event = AggregatorEvent::Collected { collected: Box::new(collected), uploads };
+        let actions = aggregator.step(event, NOW, &mut rng(3)).unwrap();
         let Action::Append(record) = &actions[0] else { panic!("on disk before it is sent") };
         log.extend(record);
-        assert!(sent(&actions) == round.transcript.of_kind(Freeze::KIND), "the same set, the same sum");
-        // and again from the log
+        assert!(
+            sent(&actions) == round.transcript.of_kind(Kind::Freeze.number()),
+            "the same set, the same sum"
+        );
+        // again from the log
         let mut again = round.parties.start_aggregator(&log).unwrap();
-        assert_eq!((again.phase(), again.collected().len()), ("frozen", 5));
-        let ack = AggregatorEvent::Message(round.transcript.of_kind(FreezeAck::KIND));
-        let actions = again.step(ack, NOW).unwrap();
-        assert!(sent(&actions) == round.transcript.of_kind(Decrypt::KIND), "the same request");
-        // a log whose sum was exchanged is noticed
+        assert_eq!((again.phase().as_str(), again.collected().len()), ("frozen", 5));
+        let ack = AggregatorEvent::Message(round.transcript.of_kind(Kind::FreezeAck.number()));
+        let actions = again.step(ack, NOW, &mut rng(3)).unwrap();
+        assert!(sent(&actions) == round.transcript.of_kind(Kind::Decrypt.number()), "the same request");
+        // an exchanged sum in the log is detected
         let at = log.len() - 40;
         log[at] ^= 1;
         let (mut short, _) = round.aggregator();
         let (few, uploads) = round.gather(&round.uploads()[..2]);
-        let event = AggregatorEvent::Gathered { collected: Box::new(few), uploads };
-        assert_eq!(short.step(event, NOW).unwrap_err(), Error::SetSmall { users: 2, floor: 3 });
-        assert_eq!(short.phase(), "collecting");
+        let event = AggregatorEvent::Collected { collected: Box::new(few), uploads };
+        assert_eq!(short.step(event, NOW, &mut rng(3)).unwrap_err(), Error::SetSmall { users: 2, floor: 3 });
+        assert_eq!(short.phase().as_str(), "collecting");
         let damaged = round.parties.start_aggregator(&log);
         assert!(
-            damaged.is_err() || damaged.unwrap().phase() == "collecting",
+            damaged.is_err() || damaged.unwrap().phase().as_str() == "collecting",
             "what does not hold is not used"
         );
     }
 }
 
-/// Partial sums that were added twice, or not at all.
+/// Partial sums that were added twice or not at all.
 #[test]
-fn sums_of_another_number_of_users_are_noticed() {
+fn partial_sum_added_twice_or_lost_is_detected() {
     for (profile, dense) in
         [(Profile::Sparse, 2), (Profile::Sparse, 0), (Profile::Full, 2), (Profile::Paper, 0)]
     {
         let round = round_of(TaskConfig { dense, ..config(profile) });
         let Folded { shards: [a, b], users, participants } = round.fold(&round.uploads());
         assert!(round.restore(&[&a, &b], &users).unwrap().check_count().is_ok());
-        // in `paper` some users send more than others
+        // in `paper`, users may send different numbers of shards
         let twice = vec![&a, &b, &b];
         let wrong = if profile == Profile::Paper { vec![] } else { vec![twice] };
         for partials in [vec![&a], vec![]].into_iter().chain(wrong) {
@@ -148,51 +150,51 @@ fn sums_of_another_number_of_users_are_noticed() {
             assert!(matches!(collected.check_count(), Err(Error::Storage { .. })), "{profile:?} {dense}");
             let (mut aggregator, _) = round.aggregator();
             let event =
-                AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants.clone() };
-            assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
-            assert_eq!(aggregator.phase(), "collecting");
+                AggregatorEvent::Collected { collected: Box::new(collected), uploads: participants.clone() };
+            assert!(matches!(aggregator.step(event, NOW, &mut rng(3)), Err(Error::Storage { .. })));
+            assert_eq!(aggregator.phase().as_str(), "collecting");
             let collected = round.restore(&partials, &users).unwrap();
-            let still = collected.close(Threads::ONE).unwrap_err();
+            let still = collected.finish(Threads::ONE).unwrap_err();
             assert!(matches!(Error::from(still), Error::Storage { .. }));
         }
     }
 }
 
 #[test]
-fn acknowledgements_are_the_aggregators() {
+fn intake_signs_acknowledgements_of_the_aggregator() {
     let round = round(Profile::Full);
     let upload = round.uploads().remove(0);
     let checked = round.intake.check(&upload).unwrap();
     let ack = round.intake.acknowledge(checked.body_hash);
-    assert!(ack == round.transcript.of_kind(UploadAck::KIND));
+    assert!(ack == round.transcript.of_kind(Kind::UploadAck.number()));
     assert!(Signed::<UploadAck>::decode(&ack, &round.parties.roster).is_ok());
-    // taken up from the same round, it is the same
-    let again = round.intake.follow(&round.transcript.of_kind(RoundTicket::KIND)).unwrap();
+    // following the ticket of the same round changes nothing
+    let again = round.intake.follow(&round.transcript.of_kind(Kind::RoundTicket.number())).unwrap();
     assert!(again.check(&upload).is_ok() && again.acknowledge(checked.body_hash) == ack);
 }
 
 #[test]
-fn what_is_not_right_is_refused() {
+fn tampered_uploads_and_partial_sums_are_refused() {
     let round = round(Profile::Sparse);
     let uploads = round.uploads();
-    // lists and sums that do not belong together
+    // a list of participants that does not match the sum
     let (mut aggregator, _) = round.aggregator();
     let (collected, mut participants) = round.gather(&uploads);
     participants.pop();
-    let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants };
-    assert!(matches!(aggregator.step(event, NOW), Err(Error::Storage { .. })));
-    // uploads that are in the log already
+    let event = AggregatorEvent::Collected { collected: Box::new(collected), uploads: participants };
+    assert!(matches!(aggregator.step(event, NOW, &mut rng(3)), Err(Error::Storage { .. })));
+    // uploads that are already in the log
     let (collected, participants) = round.gather(&uploads[1..]);
-    aggregator.step(AggregatorEvent::Message(uploads[0].clone()), NOW).unwrap();
-    let event = AggregatorEvent::Gathered { collected: Box::new(collected), uploads: participants };
-    assert!(matches!(aggregator.step(event, NOW), Err(Error::Order { .. })));
-    // uploads that were changed on their way
+    aggregator.step(AggregatorEvent::Message(uploads[0].clone()), NOW, &mut rng(3)).unwrap();
+    let event = AggregatorEvent::Collected { collected: Box::new(collected), uploads: participants };
+    assert!(matches!(aggregator.step(event, NOW, &mut rng(3)), Err(Error::Order { .. })));
+    // tampered uploads
     let mut bad = uploads[0].clone();
     *bad.last_mut().unwrap() ^= 1;
     assert!(round.intake.check(&bad).is_err());
-    // partial sums that were
+    // tampered partial sums
     let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
-    let (noise, partial) = (collecting.noise(), collecting.to_partial(Threads::ONE));
+    let (noise, partial) = (collecting.noise(), collecting.to_partial_sum(Threads::ONE));
     assert!(!noise.is_empty() && noise.len() % 8 == 0);
     let one = [(user, noise.clone())];
     let refused =
@@ -205,7 +207,7 @@ fn what_is_not_right_is_refused() {
     for bad in [&longer, &other] {
         assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
     }
-    // noise that appears twice, whoever took it
+    // noise that two replicas have seen
     let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];
     assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: support::user_id(5) });
     let same = [(user, noise), (user, Vec::new())];

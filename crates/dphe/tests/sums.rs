@@ -1,33 +1,35 @@
-//! The opened sum is the sum, bit for bit: all profiles, block sizes, shards, orders of arrival and replicas.
+//! The opened sum equals the plain sum exactly, for all profiles, block sizes, shards, orders of arrival and replicas.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
 use chacha20::ChaCha20Rng;
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, ResultParams, UploadParams};
 use dphe::{
-    ClipRule, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector, TaskConfig,
-    Threads, WeightSum,
+    ClipRule, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector, TaskConfig, Threads,
+    Update, WeightSum,
 };
 use rand_core::Rng as _;
 use support::{Roles, below, choose, config, encoded, rng, roles, round, shuffle};
 
-/// What one user adds, in the clear.
+/// The update of one user in the clear.
 struct Plain {
     indices: Vec<u32>,
     weights: Vec<f64>,
     dense: Vec<f64>,
-    /// Positions that hold a weight which is not zero after rounding.
+    /// The occupied positions.
     occupied: usize,
 }
 
 impl Plain {
-    fn update(&self, dimension: usize) -> LocalUpdate {
+    fn update(&self, dimension: usize) -> Update {
         let weights = SparseVector::new(dimension, self.indices.clone(), self.weights.clone()).unwrap();
-        LocalUpdate::new(weights).with_dense(self.dense.clone())
+        Update::new(weights).with_dense(self.dense.clone())
     }
 }
 
-/// A weight of the kind that goes wrong: ties, ends of the range, zeros of both signs, next to nothing.
+/// A weight that is easy to get wrong: a tie, an end of the range, a zero of either sign, or a tiny number.
 fn weight(config: &TaskConfig, rng: &mut ChaCha20Rng) -> f64 {
     let clip = f64::from(config.clip_exponent).exp2();
     let step = (-f64::from(config.scale_bits)).exp2();
@@ -37,7 +39,7 @@ fn weight(config: &TaskConfig, rng: &mut ChaCha20Rng) -> f64 {
         0 => sign * clip,
         1 => sign * (clip - step / 2.0),
         2 | 3 => {
-            // a tie, as far as it stays within the range
+            // a tie, if it stays within the range
             let most = (clip / step) as i64;
             sign * ((below(rng, most as usize) as f64 + 0.5) * step)
         }
@@ -68,7 +70,7 @@ fn plain(config: &TaskConfig, positions: &[u32], occupied: usize, rng: &mut ChaC
     plain
 }
 
-/// Seals, sums and opens; checks everything that comes out.
+/// Seals, sums and opens updates, and checks every result.
 fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Threads) {
     let Roles { mut key_generator, aggregator, users, mut rng } = roles(config.clone(), users, seed);
     let task = key_generator.task().clone();
@@ -103,24 +105,32 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
             .for_each(|(&i, &w)| weights[i as usize] += encoded(w, config));
         dense.iter_mut().zip(&plain.dense).for_each(|(sum, &w)| *sum += encoded(w, config));
 
-        let (body, count) = (update.to_body(), update.ciphertexts(&task));
+        let (body, count) = (update.to_bytes(), update.ciphertexts());
         let shards = plain.occupied.div_ceil(config.capacity as usize).max(1);
-        // in `paper` alone the number of shards shows
+        // the number of shards is visible in `paper` only
         sizes.push((body.len(), count, if config.profile == Profile::Paper { shards } else { 0 }));
-        // every other one goes over the wire
+        // every other update is encoded and decoded
         sealed.push(if n % 2 == 0 {
             update
         } else {
-            SealedUpdate::from_body(&task, round, user.id(), count as u32, &body).unwrap()
+            SealedUpdate::from_bytes(
+                &body,
+                &UploadParams {
+                    params: &RoundParams::new(&task, round),
+                    user: user.id(),
+                    count: count as u32,
+                },
+            )
+            .unwrap()
         });
     }
     sizes.sort_unstable_by_key(|&(_, _, shards)| shards);
     for pair in sizes.windows(2) {
         assert!(pair[0].2 != pair[1].2 || pair[0] == pair[1], "sizes differ: {pair:?}");
     }
-    assert!(sizes.iter().all(|&(bytes, ..)| bytes as u64 <= dphe::max_body_bytes(&task)));
+    assert!(sizes.iter().all(|&(bytes, ..)| bytes as u64 <= dphe::wire::max_upload_bytes(&task)));
 
-    // any order, any replica, merged in any order
+    // replicas take updates in any order, and are merged in any order
     shuffle(&mut sealed, &mut rng);
     let mut replicas: Vec<_> = (0..=below(&mut rng, 3)).map(|_| aggregator.begin(round)).collect();
     for update in sealed {
@@ -130,7 +140,7 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     shuffle(&mut replicas, &mut rng);
     let mut all = replicas.pop().unwrap();
     replicas.into_iter().for_each(|replica| all.merge(replica, threads).unwrap());
-    let opened = key_generator.open(all.close(threads).unwrap(), &mut rng, threads).unwrap();
+    let opened = key_generator.open(all.finish(threads).unwrap(), &mut rng, threads).unwrap();
 
     assert_eq!(opened.users(), users.len());
     assert_eq!(opened.round(), round);
@@ -141,18 +151,21 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     };
     assert!(opened.weights() == expected, "the weights differ");
     assert_eq!(opened.dense(), dense);
-    let average = opened.average();
-    let mean = |sum: &i64| *sum as f64 / scale / users.len() as f64;
-    assert!(
-        average.weights.iter().eq(weights.iter().map(mean).collect::<Vec<_>>().iter()),
-        "the averages differ"
+    let decode = |sums: &[i64]| sums.iter().map(|&sum| sum as f64 / scale).collect::<Vec<f64>>();
+    assert!(opened.decode_weights() == decode(&weights), "the decoded weights differ");
+    assert_eq!(opened.decode_dense(), decode(&dense));
+    let payload = opened.to_bytes();
+    assert_eq!(
+        WeightSum::from_bytes(
+            &payload,
+            &ResultParams { params: &RoundParams::new(&task, round), users: users.len() }
+        )
+        .unwrap(),
+        opened
     );
-    assert!(average.dense.iter().eq(dense.iter().map(mean).collect::<Vec<_>>().iter()));
-    let payload = opened.to_payload(&task);
-    assert_eq!(WeightSum::from_payload(&task, round, users.len(), &payload).unwrap(), opened);
 }
 
-/// A small task at random.
+/// A random small task.
 fn any_config(rng: &mut ChaCha20Rng) -> (TaskConfig, Round, u32) {
     let profile = [Profile::Sparse, Profile::Full, Profile::Paper][below(rng, 3)];
     let users = if below(rng, 20) == 0 { 20 + below(rng, 31) } else { 3 + below(rng, 6) } as u32;
@@ -168,7 +181,7 @@ fn any_config(rng: &mut ChaCha20Rng) -> (TaskConfig, Round, u32) {
         ..config(profile)
     };
     config.clip_exponent = config.clip_exponent.max(1 - config.scale_bits as i8);
-    // classes times features, so that a block of one feature's classes is one of the choices
+    // classes times features, so that the classes of a feature can be a block
     let (classes, features) = (1 + below(rng, 9) as u32, 1 + below(rng, 60) as u32);
     config.dimension = classes * features;
     let value = i32::from(config.scale_bits) + i32::from(config.clip_exponent) + 1;
@@ -177,7 +190,7 @@ fn any_config(rng: &mut ChaCha20Rng) -> (TaskConfig, Round, u32) {
         (Profile::Paper, _) | (_, 0) => 1,
         (_, 1) => 2,
         (_, 2) => classes,
-        // in `full` a block may be longer than a plaintext
+        // in `full`, a block may be longer than a plaintext
         (Profile::Full, _) => 1 + below(rng, 2 * fits as usize) as u32,
         _ => fits,
     };
@@ -187,14 +200,14 @@ fn any_config(rng: &mut ChaCha20Rng) -> (TaskConfig, Round, u32) {
     config.block = config.block.clamp(1, config.dimension);
     let positions = config.positions();
     config.shards = if profile == Profile::Full { 1 } else { (1 + below(rng, 3) as u32).min(positions) };
-    // all positions now and then: `full` whole, and no room for pads
+    // sometimes all positions: the whole model in `full`, and no room for pads elsewhere
     let most = positions / config.shards;
     config.capacity = if below(rng, 3) == 0 { most } else { 1 + below(rng, most as usize) as u32 };
     (config, round(1 + below(rng, 7) as u64), users)
 }
 
 #[test]
-fn opened_sums_are_the_sums() {
+fn opened_sum_equals_plain_sum() {
     let cases = std::env::var("DPHE_SUM_CASES").ok().map_or(300, |cases| cases.parse().unwrap());
     for case in 0..cases {
         let mut rng = rng(1000 + case);
@@ -205,9 +218,9 @@ fn opened_sums_are_the_sums() {
     println!("{cases} cases");
 }
 
-/// The size of ImageNet's features times VOC's hundred classes, under a toy key.
+/// A task of realistic size, 2048 features and 101 classes, under a toy key.
 #[test]
-fn opened_sums_are_the_sums_at_full_length() {
+fn opened_sum_equals_plain_sum_at_full_length() {
     let big = |profile| TaskConfig { dimension: 206_848, max_users: 4, dense: 101, ..config(profile) };
     let cases = [
         TaskConfig { block: 1, capacity: 20_685, shards: 1, ..big(Profile::Sparse) },
@@ -222,9 +235,9 @@ fn opened_sums_are_the_sums_at_full_length() {
     println!("{} cases of 206,848 weights", cases.len());
 }
 
-/// The same under a key of a length that is in use.
+/// The same under a key of realistic length.
 #[test]
-fn opened_sums_are_the_sums_under_a_real_key() {
+fn opened_sum_equals_plain_sum_under_a_real_key() {
     let big = |profile| TaskConfig { dimension: 206_848, key_bits: 2048, max_users: 4, ..config(profile) };
     let cases = [
         TaskConfig { block: 101, capacity: 205, shards: 1, dense: 101, ..big(Profile::Sparse) },
@@ -238,10 +251,10 @@ fn opened_sums_are_the_sums_under_a_real_key() {
     println!("{} cases of 206,848 weights under 2048 bits", cases.len());
 }
 
-/// Everything at once; takes minutes.
+/// Every weight under a key of realistic length, which takes minutes.
 #[test]
 #[ignore = "takes minutes"]
-fn opened_sums_are_the_sums_under_a_real_key_for_every_weight() {
+fn opened_sum_equals_plain_sum_under_a_real_key_for_every_weight() {
     let big = |profile| TaskConfig { dimension: 206_848, key_bits: 2048, max_users: 4, ..config(profile) };
     check(
         &TaskConfig { block: 1, capacity: 20_685, shards: 1, ..big(Profile::Sparse) },
@@ -254,7 +267,7 @@ fn opened_sums_are_the_sums_under_a_real_key_for_every_weight() {
 }
 
 #[test]
-fn uploads_have_one_size_whatever_is_in_them() {
+fn upload_size_does_not_depend_on_its_content() {
     let mut cases = 0;
     for profile in [Profile::Sparse, Profile::Full] {
         for (block, capacity, shards, dense) in [(1, 12, 2, 0), (2, 5, 2, 3), (3, 8, 1, 30)] {
@@ -272,7 +285,7 @@ fn uploads_have_one_size_whatever_is_in_them() {
                 };
                 let plain = plain(&config, &positions, occupied.min(positions.len()), &mut rng);
                 let sealed = users[0].seal(Round::FIRST, &plain.update(24), &mut rng, Threads::ONE).unwrap();
-                sizes.push((sealed.to_body().len(), sealed.ciphertexts(&task)));
+                sizes.push((sealed.to_bytes().len(), sealed.ciphertexts()));
                 cases += 1;
             }
             sizes.dedup();

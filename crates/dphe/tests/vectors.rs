@@ -1,4 +1,4 @@
-//! The vectors that `reference/` made: whole rounds, byte for byte.
+//! Whole rounds against the vectors that `reference/` generated, byte for byte.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,9 +6,11 @@
 mod json;
 
 use chacha20::ChaCha20Rng;
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, KeyGenerator, LocalUpdate, NoiseMode, Profile, PublicSupport, Round, SealedUpdate,
-    SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId, hazmat,
+    Aggregator, ClipRule, KeyGenerator, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector,
+    TaskConfig, TaskId, TaskParams, Threads, Update, User, UserId, hazmat,
 };
 use dphe_paillier::DecryptionKey;
 use json::{array, floats, hex, list, load, number, table};
@@ -37,7 +39,7 @@ fn config(policy: &Value) -> TaskConfig {
 }
 
 fn profile(name: &Value) -> Profile {
-    [Profile::Sparse, Profile::Full, Profile::Paper].into_iter().find(|p| p.name() == name).unwrap()
+    [Profile::Sparse, Profile::Full, Profile::Paper].into_iter().find(|p| p.as_str() == name).unwrap()
 }
 
 fn round(value: &Value) -> Round {
@@ -56,7 +58,7 @@ fn secret_key(key: &Value) -> DecryptionKey {
 }
 
 #[test]
-fn permutations_and_supports() {
+fn permutations_and_supports_match_the_vectors() {
     let all = load("derivation.json");
     for entry in list(&all, "user_shared").iter().chain(list(&all, "user_aggregator")) {
         let mut config = TaskConfig::new(profile(&entry["profile"]), 1, number(&entry["positions"]), 3);
@@ -72,7 +74,7 @@ fn permutations_and_supports() {
     }
     for entry in list(&all, "rotation") {
         let support = if entry["task"].is_null() {
-            // of a private support, nothing
+            // tasks with private supports have an empty public support
             let config = TaskConfig::new(Profile::Sparse, 1, 10, 3);
             let task = TaskParams::new(TaskId::from_bytes([0; 16]), config).unwrap();
             PublicSupport::of(&task, Round::FIRST)
@@ -88,7 +90,7 @@ fn permutations_and_supports() {
 }
 
 #[test]
-fn policies() {
+fn policy_hashes_match_the_vectors() {
     let all = load("derivation.json");
     for entry in list(&all, "policy") {
         let task = hazmat::task_params(TaskId::from_bytes([0; 16]), config(entry)).unwrap();
@@ -99,9 +101,9 @@ fn policies() {
     }
 }
 
-/// The reference's uploads, folded by us, in two orders; and our uploads of the same weights.
+/// Adds the uploads of the reference in two orders, and seals the same weights again.
 #[test]
-fn rounds() {
+fn rounds_match_the_vectors() {
     let all = load("rounds.json");
     let cases = list(&all, "cases");
     for case in cases {
@@ -128,47 +130,51 @@ fn rounds() {
             let mut collecting = aggregator.begin(round);
             for entry in order {
                 let body = hex(&entry["body"]);
-                let update = SealedUpdate::from_body(
-                    &task,
-                    round,
-                    user(&entry["user"]),
-                    number(&entry["count"]),
+                let update = SealedUpdate::from_bytes(
                     &body,
+                    &UploadParams {
+                        params: &RoundParams::new(&task, round),
+                        user: user(&entry["user"]),
+                        count: number(&entry["count"]),
+                    },
                 )
                 .unwrap();
-                assert_eq!(update.to_body(), body, "{id}");
+                assert_eq!(update.to_bytes(), body, "{id}");
                 collecting.accept(update, Threads::ONE).unwrap();
             }
-            let sum = collecting.close(Threads::ONE).unwrap();
+            let sum = collecting.finish(Threads::ONE).unwrap();
             assert_eq!(sum.occupied(), number::<usize>(&case["occupied"]), "{id}");
-            assert_eq!(sum.to_body(&task), hex(&case["sum"]), "{id}");
+            assert_eq!(sum.to_bytes(), hex(&case["sum"]), "{id}");
             let opened = key_generator().open(sum, &mut rng, Threads::ONE).unwrap();
-            assert_eq!(opened.to_payload(&task), hex(&case["payload"]), "{id}");
-            let average = opened.average();
+            assert_eq!(opened.to_bytes(), hex(&case["payload"]), "{id}");
+            let average = |sums: Vec<f64>| -> Vec<f64> {
+                sums.into_iter().map(|sum| sum / opened.users() as f64).collect()
+            };
+            let weights = average(opened.decode_weights());
             let expected = floats(&case["average_bits"]);
-            // in `full` the vectors list the support's weights only
+            // in `full`, the vectors list only the weights of the support
             let found: Vec<f64> = match opened.support() {
-                Some(support) if expected.len() != average.weights.len() => {
-                    support.indices().map(|index| average.weights[index]).collect()
+                Some(support) if expected.len() != weights.len() => {
+                    support.indices().map(|index| weights[index]).collect()
                 }
-                _ => average.weights.clone(),
+                _ => weights,
             };
             assert_eq!(found, expected, "{id}");
-            assert_eq!(average.dense, floats(&case["dense_average_bits"]), "{id}");
+            assert_eq!(average(opened.decode_dense()), floats(&case["dense_average_bits"]), "{id}");
         }
-        // what we seal ourselves opens to the same
+        // updates that this crate seals open to the same sum
         let mut keys = key_generator();
         let mut collecting = aggregator.begin(round);
         for entry in users {
             let sealer = User::new(keys.enroll(user(&entry["user"]), &mut rng)).unwrap();
             let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
-            let update = LocalUpdate::new(weights).with_dense(floats(&entry["dense_bits"]));
+            let update = Update::new(weights).with_dense(floats(&entry["dense_bits"]));
             let sealed = sealer.seal(round, &update, &mut rng, Threads::ONE).unwrap();
-            assert_eq!(sealed.to_body().len(), hex(&entry["body"]).len(), "{id}");
+            assert_eq!(sealed.to_bytes().len(), hex(&entry["body"]).len(), "{id}");
             collecting.accept(sealed, Threads::ONE).unwrap();
         }
-        let opened = keys.open(collecting.close(Threads::ONE).unwrap(), &mut rng, Threads::ONE).unwrap();
-        assert_eq!(opened.to_payload(&task), hex(&case["payload"]), "{id}");
+        let opened = keys.open(collecting.finish(Threads::ONE).unwrap(), &mut rng, Threads::ONE).unwrap();
+        assert_eq!(opened.to_bytes(), hex(&case["payload"]), "{id}");
     }
     println!("{} rounds of the reference", cases.len());
 }

@@ -1,7 +1,7 @@
-//! `bad.json`: inputs that must be refused, each with the code of the refusal.
+//! `bad.json`: inputs that must be refused, each with the expected error code.
 //!
-//! Everything about an input is right, signatures included, except what it is about. Where several things are
-//! wrong the order of section 8 decides, and such inputs are avoided.
+//! An input is wrong in one respect only, and correct in all others, including signatures. If several things are wrong,
+//! the order of section 8 decides. Such inputs are avoided.
 
 mod aggregator;
 mod envelope;
@@ -18,7 +18,7 @@ const DESCRIPTION: &str = "Inputs that must be refused, with the code of the ref
 party has processed before, in order: names of messages.json, or the events start, update, ack_own, deadline, model. \
 See README.md. A few are controls: their `expected` is ok.";
 
-/// Who gets the input.
+/// The party that receives the input.
 #[derive(Clone, Copy)]
 pub enum Party {
     /// A.
@@ -39,33 +39,33 @@ impl Party {
     }
 }
 
-/// Until A collects.
+/// The messages until A collects.
 pub const COLLECTING: &[&str] = &["start", "ticket"];
-/// Until A has frozen.
+/// The messages until A has frozen the sum.
 pub const FROZEN: &[&str] = &["start", "ticket", "upload_1", "upload_2", "upload_9", "deadline"];
-/// Until A has asked for the sum.
+/// The messages until A has asked for the sum.
 pub const REQUESTED: &[&str] =
     &["start", "ticket", "upload_1", "upload_2", "upload_9", "deadline", "freeze_ack"];
-/// Until G has closed round 1.
+/// The messages until G has closed round 1.
 pub const CLOSED: &[&str] = &["round_open", "freeze", "decrypt", "close"];
 
 /// The vectors of one task under construction.
 pub struct Bad<'a> {
     /// The task.
     pub t: &'a Transcript,
-    /// The task that it is not.
+    /// Another task.
     pub other: &'a Transcript,
     vectors: Vec<Json>,
 }
 
-/// What surrounds an input.
+/// The context of an input.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     /// The row of the table of bad inputs in the security design.
     pub row: u8,
-    /// Who gets it.
+    /// The party that receives it.
     pub party: Party,
-    /// What it has processed before.
+    /// The messages that the party has processed before.
     pub given: &'a [&'a str],
 }
 
@@ -93,7 +93,7 @@ impl Bad<'_> {
         self.with(case, id, comment, hex(message.bytes()), &[("model", hex(model))], expected);
     }
 
-    /// Adds anything.
+    /// Adds an input of any kind.
     pub fn with(
         &mut self,
         case: Case<'_>,
@@ -123,7 +123,7 @@ impl Bad<'_> {
         self.vectors.push(vector.with("expected", text(expected)));
     }
 
-    /// A message of the transcript, spoilt and signed again by whoever sends it.
+    /// Changes a message of the transcript and lets its sender sign it again.
     pub fn edited(&self, name: &str, edit: impl FnOnce(&mut Message)) -> Message {
         let mut message = self.t.get(name).clone();
         let sender = sender(&message);
@@ -132,18 +132,18 @@ impl Bad<'_> {
         message
     }
 
-    /// The same with other bytes at one place of the header.
+    /// Replaces bytes of the header and signs again.
     pub fn put(&self, name: &str, at: usize, bytes: &[u8]) -> Message {
         self.edited(name, |message| put(message, at, bytes))
     }
 
-    /// The same with one bit of the header the other way.
+    /// Flips one bit of the header and signs again.
     pub fn flip(&self, name: &str, at: usize) -> Message {
         self.edited(name, |message| message.header[at] ^= 0x10)
     }
 }
 
-/// Who sent a message.
+/// Returns the sender of a message.
 pub fn sender(message: &Message) -> Sender {
     match message.header[30] {
         1 => Sender::Aggregator,
@@ -157,7 +157,7 @@ pub fn put(message: &mut Message, at: usize, bytes: &[u8]) {
     message.header[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The vectors of both tasks.
+/// Returns the vectors of both tasks.
 pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
     let mut all = Vec::new();
     for (t, other) in transcripts.iter().zip(transcripts.iter().rev()) {
@@ -173,7 +173,7 @@ pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
     all
 }
 
-/// The file.
+/// Returns the file.
 pub fn file(transcripts: &[Transcript]) -> Json {
     let vectors = vectors(transcripts);
     object()

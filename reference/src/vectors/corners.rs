@@ -1,4 +1,4 @@
-//! Ciphertexts that are none: every corner of the range.
+//! Invalid ciphertexts at the limits of the range.
 
 use num_bigint::BigUint;
 
@@ -7,26 +7,26 @@ use crate::rng::Rng;
 use crate::wire::seal::fixed_width;
 use crate::wire::task::Policy;
 
-/// Bytes in the place of a ciphertext.
+/// Bytes in place of a ciphertext.
 pub struct Corner {
-    /// Names it.
+    /// The name.
     pub name: &'static str,
-    /// Describes it.
+    /// The description.
     pub comment: &'static str,
     /// The bytes, `c1 || c0`.
     pub bytes: Vec<u8>,
-    /// What a reader says.
+    /// The expected error code.
     pub expected: &'static str,
 }
 
-/// All of them. Each is a number `c = c0 + c1 n`, or a pair that is not canonical.
+/// Returns all of them. Each is a number `c = c0 + c1 n`, or a pair that is not canonical.
 pub fn ciphertexts(policy: &Policy, key: &Key) -> Vec<Corner> {
     let mut rng = Rng::new("corners");
     let n = &key.n;
     let half = policy.ciphertext_bytes() / 2;
     let ones = BigUint::from_bytes_be(&vec![0xff; half]);
     let [zero, one, two] = [0u8, 1, 2].map(BigUint::from);
-    // numbers without meaning
+    // arbitrary numbers
     let (k, u) = (rng.nonce(n), rng.nonce(n));
     let corner = |name, expected, c1: &BigUint, c0: &BigUint, comment| {
         let bytes = [fixed_width(c1, half), fixed_width(c0, half)].concat();

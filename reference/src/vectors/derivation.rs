@@ -1,4 +1,4 @@
-//! `derivation.json`: everything that is computed from something else, without encryption.
+//! `derivation.json`: all derived values that need no encryption.
 
 use num_bigint::BigInt;
 
@@ -15,7 +15,7 @@ use crate::wire::task::{Policy, Profile};
 const DESCRIPTION: &str = "What docs/protocol.md derives without encrypting: hashes, streams, shuffles, seeds, \
 permutations, supports, policies, fixed point, packing, logs. Bytes are hexadecimal, seeds are those of round 1.";
 
-/// The file.
+/// Returns the file.
 pub fn file() -> Json {
     let mut rng = Rng::new("derivation");
     object()
@@ -56,7 +56,7 @@ fn hashes(rng: &mut Rng) -> Json {
     }))
 }
 
-/// Bounds just above 2^31 skip every other word; 1 draws and throws away.
+/// Bounds just above 2^31 skip every other word. The bound 1 consumes a word and always gives 0.
 fn streams(rng: &mut Rng) -> Json {
     let bounds: [&[u32]; 3] = [
         &[1, 2, 3, 7, 10, 256, 1000, 65_537, 206_848],
@@ -180,7 +180,7 @@ fn policies() -> Json {
     }))
 }
 
-/// Every kind of number that rounds differently somewhere.
+/// Numbers that different rounding methods treat differently.
 fn fixed_point() -> Json {
     let mut cases = Vec::new();
     for (f, c, clip) in
@@ -245,7 +245,7 @@ fn packing(rng: &mut Rng) -> Json {
             vec![-1],
             vec![bound; slots],
             vec![-bound; slots],
-            // sums of as many users as there may be
+            // sums of the maximum number of users
             vec![most; slots],
             vec![-most; slots],
             (0..slots).map(|k| if k % 2 == 0 { -1 } else { 0 }).collect(),
@@ -274,7 +274,7 @@ fn slot_json(policy: &Policy) -> Json {
         .with("slot_bits", number(policy.slot_bits()))
 }
 
-/// Plaintexts that no honest users' sum can be; `values` is null where decoding fails.
+/// Plaintexts that are not a sum of honest users. `values` is null if decoding fails.
 fn unpacking() -> Json {
     let policy = base_policy(Profile::Sparse, 256);
     let beta = policy.slot_bits();
@@ -306,7 +306,7 @@ fn logs(rng: &mut Rng) -> Json {
     list([(1u8, 0u32, 3usize), (2, 0, 1), (3, 7, 2), (3, 4_294_967_295, 0)].map(|(role, user, count)| {
         let (task, roster_hash) = (rng.id(), rng.digest());
         let prefix = log::prefix(role, user, &task, &roster_hash);
-        // only checkpoints begin with 0
+        // only checkpoints start with 0
         let payloads: Vec<Vec<u8>> = (0..count).map(|i| [vec![1], rng.bytes(17 * i)].concat()).collect();
         let (records, heads) = log::records(log::first_head(&prefix), &payloads);
         let last = heads.last().copied().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! JSON, written so that people can read it: fields in the order in which they are explained, short lists on
-//! one line.
+//! A writer of readable JSON: fields in the order of their explanation, short lists on one line.
 
 use std::fmt::Write as _;
 
@@ -26,7 +25,7 @@ pub fn text(text: impl Into<String>) -> Json {
     Json::Text(text.into())
 }
 
-/// Bytes in hexadecimal.
+/// Makes a string of bytes in hexadecimal.
 pub fn hex(bytes: impl AsRef<[u8]>) -> Json {
     let mut digits = String::new();
     for byte in bytes.as_ref() {
@@ -40,7 +39,7 @@ pub fn number(number: impl ToString) -> Json {
     Json::Plain(number.to_string())
 }
 
-/// Numbers.
+/// Makes a list of numbers.
 pub fn numbers<T: ToString>(items: impl IntoIterator<Item = T>) -> Json {
     list(items.into_iter().map(number))
 }
@@ -50,18 +49,18 @@ pub fn list(items: impl IntoIterator<Item = Json>) -> Json {
     Json::List(items.into_iter().collect())
 }
 
-/// Floats as the hexadecimal digits of their 64 bits.
+/// Makes a list of floats, as the hexadecimal digits of their 64 bits.
 pub fn float_bits(items: &[f64]) -> Json {
     list(items.iter().map(|w| text(format!("{:016x}", w.to_bits()))))
 }
 
-/// Floats in the shortest decimal form that reads back as the same number.
+/// Makes a list of floats, in the shortest decimal form that reads back as the same number.
 pub fn floats(items: &[f64]) -> Json {
     list(items.iter().map(|w| text(format!("{w:?}"))))
 }
 
 impl Json {
-    /// With one more field.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &str, value: Json) -> Self {
         if let Self::Object(fields) = &mut self {
@@ -70,7 +69,7 @@ impl Json {
         self
     }
 
-    /// The text of a file.
+    /// Returns the text of a file.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
@@ -83,7 +82,7 @@ impl Json {
             Self::Plain(plain) => out.push_str(plain),
             Self::Text(text) => write_text(out, text),
             Self::List(items) => {
-                // lists of plain things are read as one line
+                // lists of scalars are written on one line
                 let flat = items.iter().all(|item| matches!(item, Self::Plain(_) | Self::Text(_)));
                 let lines = if flat { None } else { Some(depth + 1) };
                 out.push('[');

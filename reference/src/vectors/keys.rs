@@ -1,4 +1,4 @@
-//! Toy keys: safe primes found once and written down.
+//! Toy keys from hard-coded safe primes.
 
 use num_bigint::BigUint;
 
@@ -6,12 +6,12 @@ use super::json::{Json, hex, number, object, text};
 use crate::algorithm1::Key;
 use crate::wire::task::key_id;
 
-/// A number from its hexadecimal digits.
+/// Reads a number from its hexadecimal digits.
 pub fn from_hex(digits: &str) -> BigUint {
     BigUint::parse_bytes(digits.as_bytes(), 16).expect("written down below")
 }
 
-/// The key of this many bits.
+/// Returns the key of this many bits.
 pub fn toy_key(bits: u32) -> Key {
     let (p, q) = match bits {
         128 => ("ccc30a244a07aa83", "e4366a6686d6ac57"),
@@ -27,12 +27,12 @@ pub fn toy_key(bits: u32) -> Key {
     key
 }
 
-/// Another key of 256 bits, for what belongs to somebody else.
+/// Returns another key of 256 bits, for another task.
 pub fn other_key() -> Key {
     Key::new(from_hex("c06a8676757e75aa63535f6c5d8647e7"), from_hex("fac15ebec5eafd3e76942c228dd4689b"))
 }
 
-/// A prime of this many bits, for keys that are none.
+/// Returns a prime of this many bits, for invalid keys.
 pub fn prime(bits: u32) -> BigUint {
     let prime = from_hex(match bits {
         128 => "f3d62ab7f104543f4ca9791972da615d",
@@ -45,7 +45,7 @@ pub fn prime(bits: u32) -> BigUint {
     prime
 }
 
-/// A key as it stands in the files.
+/// Returns a key as JSON.
 pub fn json(key: &Key) -> Json {
     object()
         .with("bits", number(key.n.bits()))

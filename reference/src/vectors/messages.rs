@@ -10,7 +10,7 @@ const DESCRIPTION: &str = "A valid round of two tasks, message by message: four 
 `others` are valid messages that the round does without; bad.json builds on both. The log of the key generator is \
 its own affair: the ticket has the empty log (seq 0), later values are arbitrary.";
 
-/// The two transcripts.
+/// Returns the two transcripts.
 pub fn transcripts() -> Vec<Transcript> {
     [Profile::Sparse, Profile::Full].map(Transcript::new).into()
 }
@@ -61,7 +61,7 @@ fn task(transcript: &Transcript) -> Json {
         .with("others", list(transcript.others.iter().map(named)))
 }
 
-/// The file.
+/// Returns the file.
 pub fn file(transcripts: &[Transcript]) -> Json {
     object()
         .with("description", text(DESCRIPTION))

@@ -1,4 +1,4 @@
-//! `rounds.json`: whole rounds, from weights to averages, with everything that was drawn on the way.
+//! `rounds.json`: whole rounds, from weights to averages, with all random values.
 
 use num_bigint::{BigInt, BigUint};
 
@@ -21,27 +21,27 @@ printed, with Enc0, Y and Z. Keys are toys.";
 
 /// A user in a case.
 pub struct User {
-    /// Its id.
+    /// The id.
     pub user: u32,
-    /// The first of the seeds it shares with A.
+    /// The first seed that it shares with A.
     pub seed: Digest,
-    /// Its weights.
+    /// The weights.
     pub weights: Vec<f64>,
-    /// Its dense values.
+    /// The dense values.
     pub dense: Vec<f64>,
 }
 
 /// One round.
 pub struct Case {
-    /// Names it, and its randomness.
+    /// The name, which is also the label of its randomness.
     pub id: String,
-    /// What it is about.
+    /// A description.
     pub comment: &'static str,
     /// The policy.
     pub policy: Policy,
     /// The round.
     pub round: u64,
-    /// How many positions each user occupies; as many users as there are numbers.
+    /// The number of positions that each user occupies.
     pub occupied: Vec<u32>,
 }
 
@@ -51,7 +51,7 @@ pub struct Run {
     pub task: Task,
     /// The key.
     pub key: Key,
-    /// The first of the seeds that users and G share.
+    /// The first seed that users and G share.
     pub seed: Digest,
     /// The users.
     pub users: Vec<User>,
@@ -59,13 +59,13 @@ pub struct Run {
     pub shared: Vec<u32>,
     /// The support, if it is public.
     pub support: Option<Vec<u32>>,
-    /// What each user chose, for Algorithm 1.
+    /// The columns of K in each shard of each user, for Algorithm 1.
     pub dealt: Vec<Vec<Vec<Column>>>,
-    /// What each user sends.
+    /// The uploads of all users.
     pub sealed: Vec<Sealed>,
     /// The sum as bytes.
     pub sum: Vec<u8>,
-    /// Its occupied positions.
+    /// The occupied positions of the sum.
     pub occupied: u32,
     /// The sums of weights.
     pub sums: Vec<i64>,
@@ -73,11 +73,11 @@ pub struct Run {
     pub dense_sums: Vec<i64>,
     /// The nonce of Enc0.
     pub enc0_nonce: BigUint,
-    /// What Algorithm 1 as printed says.
+    /// The sums by Algorithm 1 as printed.
     pub printed: Vec<i64>,
 }
 
-/// A policy to start from.
+/// Returns a policy to start from.
 pub fn base_policy(profile: Profile, key_bits: u32) -> Policy {
     Policy {
         profile,
@@ -98,7 +98,7 @@ pub fn base_policy(profile: Profile, key_bits: u32) -> Policy {
     }
 }
 
-/// A weight: mostly multiples of a power of two that are not representable, sometimes at the bound.
+/// Draws a weight. Most are not representable and must be rounded, some are at the bound.
 fn weight(policy: &Policy, rng: &mut Rng) -> f64 {
     let bound = 2f64.powi(i32::from(policy.clip_exponent));
     let unit = 2f64.powi(-i32::from(policy.scale_bits));
@@ -106,15 +106,15 @@ fn weight(policy: &Policy, rng: &mut Rng) -> f64 {
         0 => bound,
         1 => -bound,
         2 => unit,
-        // a tie, which goes to the even neighbour
+        // a tie, which rounds to even
         3 => -2.5 * unit,
         _ => (rng.below(2_000_001) as f64 / 1_000_000.0 - 1.0) * bound,
     };
-    // nothing that would round to zero, so that the number of occupied positions is the one asked for
+    // no weight may round to zero, because that would change the number of occupied positions
     if w.abs() < unit { unit } else { w }
 }
 
-/// The weights of a user who occupies this many of the positions.
+/// Draws the weights of a user who occupies this many positions.
 fn weights(policy: &Policy, support: Option<&[u32]>, occupied: u32, rng: &mut Rng) -> Vec<f64> {
     let mut weights = vec![0.0; policy.dimension as usize];
     let positions = support.map_or_else(|| (0..policy.positions()).collect(), <[u32]>::to_vec);
@@ -122,7 +122,7 @@ fn weights(policy: &Policy, support: Option<&[u32]>, occupied: u32, rng: &mut Rn
     for b in positions {
         let first = b * policy.block;
         let last = (first + policy.block).min(policy.dimension);
-        // one weight of a block for certain, the others perhaps
+        // one weight of a block is always nonzero, the others may be
         weights[rng.below((last - first) as usize) + first as usize] = weight(policy, rng);
         for i in first..last {
             if rng.below(2) == 0 {
@@ -134,7 +134,7 @@ fn weights(policy: &Policy, support: Option<&[u32]>, occupied: u32, rng: &mut Rn
 }
 
 impl Case {
-    /// Runs it.
+    /// Runs the round.
     pub fn run(&self) -> Run {
         let policy = &self.policy;
         assert!(policy.is_valid(), "{}", self.id);
@@ -149,7 +149,7 @@ impl Case {
         let mut users = Vec::new();
         for (i, &occupied) in self.occupied.iter().enumerate() {
             let dense = (0..policy.dense).map(|_| weight(policy, &mut rng)).collect();
-            // ids are not always 1, 2, 3
+            // ids need not be 1, 2, 3
             let user = i as u32 + 1 + (i as u32 / 2) * 3;
             let weights = weights(policy, support.as_deref(), occupied, &mut rng);
             users.push(User { user, seed: rng.digest(), weights, dense });
@@ -200,14 +200,14 @@ impl Case {
     }
 }
 
-/// Weights as integers.
+/// Encodes weights as integers.
 pub fn encoded(policy: &Policy, weights: &[f64]) -> Vec<i64> {
     weights.iter().map(|&w| encode(policy, w).expect("weights of the cases are in range")).collect()
 }
 
 impl Run {
-    /// The same round by Algorithm 1 as printed. Positions take the place of its coordinates; shards arrive "as
-    /// if they are individual data". With a public support it is M = D and no permutation.
+    /// Computes the same round by Algorithm 1 as printed. Positions take the place of its coordinates, and shards
+    /// arrive "as if they are individual data". With a public support, M = D and there is no permutation.
     fn algorithm1(&self, policy: &Policy, paper: bool, round: u64) -> Vec<i64> {
         let enc0 = self.key.encrypt(&BigInt::from(0), &self.enc0_nonce);
         if let Some(support) = &self.support {
@@ -238,7 +238,7 @@ impl Run {
                 }
                 let (v, k) = decompose(&w, rows);
                 let enc_v: Vec<BigUint> = ciphertexts.by_ref().take(v.len()).collect();
-                // the vector that line 3 makes is the one that was encrypted
+                // line 3 gives the vector that was encrypted
                 assert!(v.iter().zip(&enc_v).all(|(m, c)| self.key.decrypt(c) == *m));
                 sent.push(Sent {
                     enc_v,
@@ -253,7 +253,7 @@ impl Run {
     }
 }
 
-/// A policy as it stands in the files.
+/// Returns a policy as JSON.
 pub fn policy_json(policy: &Policy) -> Json {
     object()
         .with("profile", text(policy.profile.name()))
@@ -338,7 +338,7 @@ impl Case {
     }
 }
 
-/// The rounds.
+/// Returns all rounds.
 pub fn cases() -> Vec<Case> {
     use Profile::{Full, Paper, Sparse};
     let mut cases = Vec::new();
@@ -412,7 +412,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The file.
+/// Returns the file.
 pub fn file() -> Json {
     object()
         .with("description", text(DESCRIPTION))

@@ -1,4 +1,4 @@
-//! One round of a task from beginning to end, as bytes: what `messages.json` shows and `bad.json` spoils.
+//! One round of a task from beginning to end, as bytes. `messages.json` lists it and `bad.json` changes it.
 
 use ed25519_dalek::SigningKey;
 
@@ -14,18 +14,18 @@ use crate::wire::seal::{
 };
 use crate::wire::task::{Policy, Profile, Roster, key_id};
 
-/// Everybody enrolled.
+/// All enrolled users.
 pub const USERS: [u32; 4] = [1, 2, 5, 9];
-/// Those whose uploads are in the sum.
+/// The users whose uploads are in the sum.
 pub const UPLOADERS: [u32; 3] = [1, 2, 9];
 
 /// A message with the name that `given` lists use.
 pub struct Named {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whom it is for.
+    /// The recipient.
     pub to: &'static str,
-    /// What it is there for.
+    /// The purpose.
     pub comment: &'static str,
     /// The message.
     pub message: Message,
@@ -39,9 +39,9 @@ pub struct Transcript {
     pub roster: Roster,
     /// The key pair.
     pub key: Key,
-    /// What users and G share, in round 1.
+    /// The seed that users and G share in round 1.
     pub seed: Digest,
-    /// All users, with the weights they would send.
+    /// All users, with their weights.
     pub users: Vec<User>,
     /// The model of round 1.
     pub model: Vec<u8>,
@@ -51,13 +51,13 @@ pub struct Transcript {
     pub deadline: u64,
     /// The nonce in the round-open.
     pub nonce: [u8; 16],
-    /// The round, in order.
+    /// The messages of the round, in order.
     pub messages: Vec<Named>,
-    /// Valid messages that the round does without.
+    /// Valid messages that are not part of the round.
     pub others: Vec<Named>,
 }
 
-/// The smallest tasks that have everything: blocks, two shards and dense values; a rotating support.
+/// The smallest tasks that cover blocks, two shards, dense values and a rotating support.
 fn policy(profile: Profile) -> Policy {
     let base = Policy { max_attempts: 2, max_model_bytes: 64, ..base_policy(profile, 256) };
     if profile == Profile::Sparse {
@@ -68,7 +68,7 @@ fn policy(profile: Profile) -> Policy {
 }
 
 impl Transcript {
-    /// The transcript of this profile's task.
+    /// Makes the transcript of a task with this profile.
     pub fn new(profile: Profile) -> Self {
         let policy = policy(profile);
         assert!(policy.is_valid());
@@ -109,24 +109,24 @@ impl Transcript {
         transcript
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &Policy {
         &self.roster.policy
     }
 
-    /// The task id.
+    /// Returns the task id.
     pub fn task(&self) -> &Task {
         &self.roster.task
     }
 
-    /// The public support of a round, if there is one.
+    /// Returns the public support of a round, if there is one.
     pub fn support(&self, round: u64) -> Option<Vec<u32>> {
         let policy = self.policy();
         let public = policy.profile == Profile::Full;
         public.then(|| rotation(self.task(), round, policy.positions(), policy.capacity))
     }
 
-    /// The identity of a sender.
+    /// Returns the identity of a sender.
     pub fn identity(&self, sender: Sender) -> &SigningKey {
         match sender {
             Sender::Aggregator => &self.roster.aggregator,
@@ -138,12 +138,12 @@ impl Transcript {
         }
     }
 
-    /// A signed message of this task.
+    /// Makes a signed message of this task.
     pub fn message(&self, kind: Type, round: u64, sender: Sender, fields: Fields, body: &[u8]) -> Message {
         Message::new(kind, self.task(), round, sender, &fields.done(), body, self.identity(sender))
     }
 
-    /// The message of this name.
+    /// Returns the message of this name.
     pub fn get(&self, name: &str) -> &Message {
         let all = self.messages.iter().chain(&self.others);
         &all.into_iter().find(|named| named.name == name).expect("a name of the transcript").message
@@ -159,7 +159,7 @@ impl Transcript {
         weights
     }
 
-    /// Seals a user's update of round 1, with randomness of its own.
+    /// Seals a user's update of round 1 with its own randomness.
     pub fn seal(&self, user: u32, rng: &mut Rng) -> Sealed {
         let policy = self.policy();
         let user = self.users.iter().find(|known| known.user == user).expect("an enrolled user");
@@ -175,7 +175,7 @@ impl Transcript {
         seal_private(policy, &self.key, &permutations, &weights, &dense, &shards, rng)
     }
 
-    /// The upload message with this body.
+    /// Makes the upload message with this body.
     pub fn upload(&self, user: u32, count: u32, body: &[u8]) -> Message {
         let fields = Fields::new()
             .bytes(&self.get("ticket").hash())
@@ -185,7 +185,7 @@ impl Transcript {
         self.message(Type::Upload, 1, Sender::User(user), fields, body)
     }
 
-    /// The sum of the uploads of these users, and how many positions it occupies.
+    /// Returns the sum of the uploads of these users and its number of occupied positions.
     pub fn sum_of(&self, users: &[u32]) -> (Vec<u8>, u32) {
         let total = self.add_up(users);
         (total.bytes(self.policy(), &self.key), total.occupied())
@@ -204,17 +204,17 @@ impl Transcript {
         sum(policy, &self.key, self.support(1).as_deref(), &uploads)
     }
 
-    /// Users with the hashes of their bodies.
+    /// Returns users with the hashes of their bodies.
     pub fn set(&self, users: &[u32]) -> Vec<(u32, Digest)> {
         let hash = |user: u32| {
             let enrolled = USERS.contains(&user);
-            // somebody unknown has sent nothing; any hash will do
+            // an unknown user has sent nothing, so any hash will do
             if enrolled { body_hash(&self.get(&format!("upload_{user}")).body) } else { [7; 32] }
         };
         users.iter().map(|&user| (user, hash(user))).collect()
     }
 
-    /// A freeze of round 1.
+    /// Makes a freeze of round 1.
     pub fn freeze(&self, attempt: u32, sum: &[u8], occupied: u32, users: &[u32]) -> Message {
         let fields = Fields::new()
             .bytes(&self.get("ticket").hash())
@@ -226,13 +226,13 @@ impl Transcript {
         self.message(Type::Freeze, 1, Sender::Aggregator, fields, &[])
     }
 
-    /// The request for a frozen sum.
+    /// Makes the request for a frozen sum.
     pub fn decrypt(&self, freeze: &Message, sum: &[u8], occupied: u32) -> Message {
         let fields = Fields::new().bytes(&freeze.hash()).u32(occupied).bytes(&sum_hash(sum));
         self.message(Type::Decrypt, 1, Sender::Aggregator, fields, sum)
     }
 
-    /// A round-open.
+    /// Makes a round-open message.
     pub fn round_open(&self, round: u64, model: &[u8], nonce: &[u8; 16]) -> Message {
         let support = self.support(round).unwrap_or_default();
         let fields = Fields::new()
@@ -245,7 +245,7 @@ impl Transcript {
         self.message(Type::RoundOpen, round, Sender::Aggregator, fields, &[])
     }
 
-    /// The ticket for a round-open.
+    /// Makes the ticket for a round-open message.
     pub fn ticket(&self, round: u64, open: &Message, model: &[u8], seq: u64, head: &Digest) -> Message {
         let support = self.support(round).unwrap_or_default();
         let fields = Fields::new()
@@ -260,7 +260,7 @@ impl Transcript {
         self.message(Type::RoundTicket, round, Sender::KeyGenerator, fields, &[])
     }
 
-    /// A publish message.
+    /// Makes a publish message.
     pub fn publish(&self, result: &Message, model: &[u8], users: &[(u32, Digest)]) -> Message {
         let fields = Fields::new()
             .bytes(&result.without_body())
@@ -347,13 +347,13 @@ impl Transcript {
         }
     }
 
-    /// Sums of the uploaders with something that is no ciphertext in the last place, and what G says to them.
+    /// Makes sums whose last ciphertext is invalid, with the error codes that G answers.
     pub fn bad_sums(&self) -> Vec<(String, &'static str, Vec<u8>)> {
         let (sum, _) = self.sum_of(&UPLOADERS);
         let at = sum.len() - self.policy().ciphertext_bytes();
         super::corners::ciphertexts(self.policy(), &self.key)
             .into_iter()
-            // noise is the users' business: a sum may be anything that is a unit
+            // G does not check noise, so a sum may be any unit
             .filter(|corner| corner.expected != "ct_trivial")
             .map(|corner| {
                 (format!("sum_{}", corner.name), corner.expected, [&sum[..at], &corner.bytes].concat())

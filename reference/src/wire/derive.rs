@@ -2,12 +2,12 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// 32 bytes that name something, or a seed.
+/// A hash or a seed.
 pub type Digest = [u8; 32];
-/// Names a task.
+/// The id of a task.
 pub type Task = [u8; 16];
 
-/// `H(domain, x1, ..., xk)`: every part is preceded by its length in eight bytes.
+/// Computes `H(domain, x1, ..., xk)`. Every part is preceded by its length in eight bytes.
 pub fn h(domain: &str, parts: &[&[u8]]) -> Digest {
     let mut hash = Sha256::new();
     for part in [domain.as_bytes()].iter().chain(parts) {
@@ -17,7 +17,7 @@ pub fn h(domain: &str, parts: &[&[u8]]) -> Digest {
     hash.finalize().into()
 }
 
-/// `Stream(key)`: 32-bit words.
+/// `Stream(key)`, a stream of 32-bit words.
 pub struct Stream {
     key: Digest,
     block: u64,
@@ -25,12 +25,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream from its beginning.
+    /// Starts the stream.
     pub fn new(key: Digest) -> Self {
         Self { key, block: 0, words: Vec::new() }
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub fn word(&mut self) -> u32 {
         if self.words.is_empty() {
             let mut hash = Sha256::new();
@@ -43,8 +43,7 @@ impl Stream {
         self.words.remove(0)
     }
 
-    /// `draw(b)`: a number below `b`, each as likely as the others because the words that would spoil that are
-    /// skipped.
+    /// Computes `draw(b)`, a uniform number below `b`. Words that would bias it are skipped.
     pub fn draw(&mut self, b: u32) -> u32 {
         let all = 1u64 << 32;
         let limit = all - all % u64::from(b);
@@ -57,7 +56,7 @@ impl Stream {
     }
 }
 
-/// `Shuffle(key, P)`; the permutation takes `r` to `p[r]`.
+/// Computes `Shuffle(key, P)`. The permutation takes `r` to `p[r]`.
 pub fn shuffle(key: Digest, positions: u32) -> Vec<u32> {
     let mut stream = Stream::new(key);
     let mut p: Vec<u32> = (0..positions).collect();
@@ -68,7 +67,7 @@ pub fn shuffle(key: Digest, positions: u32) -> Vec<u32> {
     p
 }
 
-/// The permutation that undoes this one.
+/// Returns the inverse permutation.
 pub fn inverse(p: &[u32]) -> Vec<u32> {
     let mut inverse = vec![0; p.len()];
     for (r, &to) in p.iter().enumerate() {
@@ -77,23 +76,23 @@ pub fn inverse(p: &[u32]) -> Vec<u32> {
     inverse
 }
 
-/// The seed of round `t`, from that of round 1.
+/// Derives the seed of a round from that of round 1.
 pub fn ratchet(first: Digest, round: u64) -> Digest {
     (1..round).fold(first, |k, _| h("dphe/v1/ratchet", &[&k]))
 }
 
-/// Which of a seed's permutations: a round's own, or the kept one of profile `paper`.
+/// Returns the seed and the round number of a permutation. Profile `paper` keeps one permutation for all rounds.
 fn seed_and_round(paper: bool, first: Digest, round: u64) -> (Digest, u64) {
     if paper { (first, 0) } else { (ratchet(first, round), round) }
 }
 
-/// `phi_t`, from the first seed that users and G hold.
+/// Derives `phi_t` from the first seed that users and G hold.
 pub fn user_shared(paper: bool, first: Digest, task: &Task, round: u64, positions: u32) -> Vec<u32> {
     let (k, t) = seed_and_round(paper, first, round);
     shuffle(h("dphe/v1/user-shared", &[&k, task, &t.to_be_bytes()]), positions)
 }
 
-/// `phi(n)_t`, from the first seed that user n and A hold.
+/// Derives `phi(n)_t` from the first seed that user n and A hold.
 pub fn user_aggregator(
     paper: bool,
     first: Digest,
@@ -107,7 +106,7 @@ pub fn user_aggregator(
     shuffle(key, positions)
 }
 
-/// The public support of a round in profile `full`.
+/// Returns the public support of a round in profile `full`.
 pub fn rotation(task: &Task, round: u64, positions: u32, capacity: u32) -> Vec<u32> {
     let shares = u64::from(positions.div_ceil(capacity));
     let (pass, share) = ((round - 1) / shares, (round - 1) % shares);
@@ -119,7 +118,7 @@ pub fn rotation(task: &Task, round: u64, positions: u32, capacity: u32) -> Vec<u
     support
 }
 
-/// `support_digest`, of the public positions of a round or of nothing.
+/// Computes `support_digest` of the public positions of a round, of which there may be none.
 pub fn support_digest(positions: &[u32]) -> Digest {
     let bytes: Vec<u8> = positions.iter().flat_map(|p| p.to_be_bytes()).collect();
     h("dphe/v1/support", &[&bytes])

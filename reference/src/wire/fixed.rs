@@ -1,19 +1,19 @@
-//! Section 4: weights as integers, many integers in one plaintext.
+//! Section 4: weights as integers, and many integers in one plaintext.
 
 use num_bigint::BigInt;
 
 use super::task::Policy;
 
-/// A weight that cannot be sealed: error `value`.
+/// The error `value`: a weight cannot be sealed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Value;
 
-/// `e = round-half-even(w 2^f)`, limited to `2^(f+c) - 1`.
+/// Computes `e = round-half-even(w 2^f)`, limited to `2^(f+c) - 1`.
 ///
-/// On the bits of the number, so that no other rounding can slip in: `w = mantissa 2^exponent`.
+/// It works on the bits of `w = mantissa 2^exponent`, so that there is no other rounding.
 ///
 /// # Errors
-/// [`Value`] for NaN, infinities, and what lies outside the clip range where the policy does not clip.
+/// Returns [`Value`] for NaN and infinities, and for values outside the clip range if the policy does not clip.
 pub fn encode(policy: &Policy, w: f64) -> Result<i64, Value> {
     let bits = w.to_bits();
     let raw_exponent = (bits >> 52 & 0x7ff) as i32;
@@ -29,7 +29,7 @@ pub fn encode(policy: &Policy, w: f64) -> Result<i64, Value> {
     let shift = exponent + i32::from(policy.scale_bits);
     let mut inside = true;
     let magnitude = if shift >= 0 {
-        // at most 2^1023 2^48: big, but not for big integers
+        // at most 2^1023 2^48
         let exact = BigInt::from(mantissa) << shift;
         inside &= exact <= bound;
         exact
@@ -52,13 +52,14 @@ pub fn encode(policy: &Policy, w: f64) -> Result<i64, Value> {
     Ok(if bits >> 63 == 1 { -e } else { e })
 }
 
-/// `sum_k e_k 2^(beta k)`, signs included.
+/// Computes `sum_k e_k 2^(beta k)` of signed numbers.
 pub fn pack(policy: &Policy, values: &[i64]) -> BigInt {
     let beta = policy.slot_bits();
     values.iter().rev().fold(BigInt::from(0), |all, &e| (all << beta) + e)
 }
 
-/// The first `count` slots of a sum of plaintexts, or nothing if it is not one: G then says `round_failed`.
+/// Decodes the first `count` slots of a sum of plaintexts. Returns `None` if it is not a sum of valid plaintexts, for
+/// which G answers `round_failed`.
 pub fn unpack(policy: &Policy, plaintext: &BigInt, count: usize) -> Option<Vec<i64>> {
     let modulus = BigInt::from(1) << policy.slot_bits();
     let half = &modulus / 2;
@@ -79,14 +80,13 @@ pub fn unpack(policy: &Policy, plaintext: &BigInt, count: usize) -> Option<Vec<i
     (q == BigInt::from(0)).then_some(values)
 }
 
-/// A sum in a payload: two's complement, `ceil(beta / 8)` bytes.
+/// Encodes a sum for a payload, in two's complement with `ceil(beta / 8)` bytes.
 pub fn payload_integer(policy: &Policy, sum: i64) -> Vec<u8> {
     let width = policy.slot_bits().div_ceil(8) as usize;
     sum.to_be_bytes()[8 - width..].to_vec()
 }
 
-/// The average of a weight: users are counted, never shards. Powers of two divide exactly, so there is one
-/// rounding.
+/// Computes the average of a weight over users, not shards. Powers of two divide exactly, so it rounds once.
 pub fn average(policy: &Policy, sum: i64, users: usize) -> f64 {
     sum as f64 / (1u64 << policy.scale_bits) as f64 / users as f64
 }

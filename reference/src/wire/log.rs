@@ -1,8 +1,8 @@
-//! Section 9: the log of a party, a chain of heads.
+//! Section 9: the log of a party, a chain of hashes.
 
 use super::derive::{Digest, Task, h};
 
-/// What stands before the records.
+/// Returns the bytes before the records.
 pub fn prefix(role: u8, user: u32, task: &Task, roster_hash: &Digest) -> Vec<u8> {
     let mut bytes = b"DPHELOG1".to_vec();
     bytes.push(role);
@@ -12,17 +12,17 @@ pub fn prefix(role: u8, user: u32, task: &Task, roster_hash: &Digest) -> Vec<u8>
     bytes
 }
 
-/// `head_0`.
+/// Computes `head_0`.
 pub fn first_head(prefix: &[u8]) -> Digest {
     h("dphe/v1/log", &[prefix])
 }
 
-/// `head_i`.
+/// Computes `head_i`.
 pub fn next_head(head: &Digest, payload: &[u8]) -> Digest {
     h("dphe/v1/log-record", &[head, payload])
 }
 
-/// One record: length, its complement, payload, head.
+/// Encodes a record: length, its complement, payload, head.
 pub fn record(payload: &[u8], head: &Digest) -> Vec<u8> {
     let length = payload.len() as u32;
     let mut record = length.to_be_bytes().to_vec();
@@ -32,7 +32,7 @@ pub fn record(payload: &[u8], head: &Digest) -> Vec<u8> {
     record
 }
 
-/// The records after this head, and the heads from this one on.
+/// Encodes the records that follow a head. Returns them with all heads, starting with this one.
 pub fn records(mut head: Digest, payloads: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Digest>) {
     let mut records = Vec::new();
     let mut heads = vec![head];
@@ -44,7 +44,7 @@ pub fn records(mut head: Digest, payloads: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Dig
     (records, heads)
 }
 
-/// The payload of a checkpoint, which carries on where the log before it stood.
+/// Encodes the payload of a checkpoint, which continues the log that it replaces.
 pub fn checkpoint_payload(seq: u64, head: &Digest, state: &[u8]) -> Vec<u8> {
     let mut payload = vec![0];
     payload.extend(seq.to_be_bytes());
@@ -53,28 +53,28 @@ pub fn checkpoint_payload(seq: u64, head: &Digest, state: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// What is in a log.
+/// The contents of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Whether it begins with a checkpoint.
+pub struct LogContents {
+    /// Whether the log starts with a checkpoint.
     pub checkpoint: bool,
-    /// Records besides the checkpoint.
+    /// The number of records besides the checkpoint.
     pub records: usize,
-    /// Bytes before the torn tail, if there is one.
+    /// The number of bytes before the torn tail, if there is one.
     pub length: usize,
 }
 
-/// Reads a log that begins with this prefix; nothing if it is damaged or another's.
-pub fn read(prefix: &[u8], file: &[u8]) -> Option<Found> {
+/// Reads a log with this prefix. Returns `None` if it is damaged or has another prefix.
+pub fn read(prefix: &[u8], file: &[u8]) -> Option<LogContents> {
     if !file.starts_with(prefix) {
         return None;
     }
     let zeros = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
-    let mut found = Found { checkpoint: false, records: 0, length: prefix.len() };
+    let mut found = LogContents { checkpoint: false, records: 0, length: prefix.len() };
     let mut head = first_head(prefix);
     loop {
         let rest = &file[found.length..];
-        // cut short, or room that was made and never written
+        // truncated, or allocated but never written
         if rest.len() < 8 || zeros(rest) {
             return Some(found);
         }
@@ -89,7 +89,7 @@ pub fn read(prefix: &[u8], file: &[u8]) -> Option<Found> {
         let (payload, stored) = (&rest[8..end - 32], &rest[end - 32..end]);
         let last = zeros(&rest[end..]);
         let checkpoint = found.length == prefix.len() && payload.first() == Some(&0);
-        // a checkpoint takes its place at once: half of one is damage
+        // a checkpoint replaces the file atomically, so half of one is damage
         if last && zeros(stored) && (!checkpoint || zeros(payload)) {
             return Some(found);
         }
@@ -99,7 +99,7 @@ pub fn read(prefix: &[u8], file: &[u8]) -> Option<Found> {
         }
         head = next_head(&head, payload);
         if stored != head {
-            // the head was begun, and the rest of it never written
+            // only the beginning of the head was written
             let begun = (1..32).any(|n| stored[..n] == head[..n] && zeros(&stored[n..]));
             return (last && begun && !checkpoint).then_some(found);
         }

@@ -4,7 +4,7 @@ use ed25519_dalek::{Signer, SigningKey};
 
 use super::derive::{Digest, Task, h};
 
-/// Who sends.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A.
@@ -16,7 +16,7 @@ pub enum Sender {
 }
 
 impl Sender {
-    /// The role as it is written.
+    /// Returns the encoded role.
     pub fn role(self) -> u8 {
         match self {
             Self::Aggregator => 1,
@@ -25,7 +25,7 @@ impl Sender {
         }
     }
 
-    /// The user as it is written.
+    /// Returns the encoded user.
     pub fn user(self) -> u32 {
         if let Self::User(user) = self { user } else { 0 }
     }
@@ -57,7 +57,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The name, which is also the end of the domain of its hash.
+    /// Returns the name, which is also the end of the hash domain.
     pub fn name(self) -> &'static str {
         match self {
             Self::RoundOpen => "round-open",
@@ -81,10 +81,10 @@ impl Type {
 /// The bytes before the fields: magic, version, type, task, round, role, user.
 pub const PREAMBLE: usize = 4 + 1 + 1 + 16 + 8 + 1 + 4;
 
-/// A message in its parts, so that tests can spoil any of them.
+/// A message in its parts, so that tests can change any of them.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Its type, for the domain of its hash.
+    /// The type, which decides the domain of the hash.
     pub kind: Type,
     /// The header.
     pub header: Vec<u8>,
@@ -95,7 +95,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A signed message.
+    /// Makes a signed message.
     pub fn new(
         kind: Type,
         task: &Task,
@@ -118,24 +118,24 @@ impl Message {
         message
     }
 
-    /// Signs again, with this key.
+    /// Signs the message again with this key.
     pub fn sign(&mut self, key: &SigningKey) {
         self.signature = sign(key, &self.hash());
     }
 
-    /// Its hash.
+    /// Returns the hash.
     pub fn hash(&self) -> Digest {
         h(&self.kind.domain(), &[&self.header])
     }
 
-    /// Its bytes.
+    /// Encodes the message.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.without_body();
         bytes.extend(&self.body);
         bytes
     }
 
-    /// Header and signature, as a publish message contains a result.
+    /// Returns header and signature, which is the form of a result in a publish message.
     pub fn without_body(&self) -> Vec<u8> {
         let mut bytes = self.header.clone();
         bytes.extend(&self.signature);
@@ -143,65 +143,65 @@ impl Message {
     }
 }
 
-/// An Ed25519 signature over a hash.
+/// Signs a hash with Ed25519.
 pub fn sign(key: &SigningKey, hash: &Digest) -> Vec<u8> {
     key.sign(hash).to_bytes().to_vec()
 }
 
-/// Fields one after the other.
+/// The concatenated fields of a message.
 #[derive(Clone, Default)]
 pub struct Fields(Vec<u8>);
 
 impl Fields {
-    /// No fields yet.
+    /// Starts without fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes of a fixed width.
+    /// Adds bytes of a fixed width.
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// One byte.
+    /// Adds one byte.
     pub fn u8(self, x: u8) -> Self {
         self.bytes(&[x])
     }
 
-    /// Four bytes.
+    /// Adds four bytes.
     pub fn u32(self, x: u32) -> Self {
         self.bytes(&x.to_be_bytes())
     }
 
-    /// Eight bytes.
+    /// Adds eight bytes.
     pub fn u64(self, x: u64) -> Self {
         self.bytes(&x.to_be_bytes())
     }
 
-    /// A number of users, then each with the hash of its body.
+    /// Adds the number of users, then each user with the hash of its body.
     pub fn users(self, users: &[(u32, Digest)]) -> Self {
         let start = self.u32(users.len() as u32);
         users.iter().fold(start, |fields, (user, hash)| fields.u32(*user).bytes(hash))
     }
 
-    /// All of them.
+    /// Returns all fields.
     pub fn done(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// `body hash`.
+/// Computes `body hash`.
 pub fn body_hash(body: &[u8]) -> Digest {
     h("dphe/v1/upload-body", &[body])
 }
 
-/// `payload hash`.
+/// Computes `payload hash`.
 pub fn payload_hash(payload: &[u8]) -> Digest {
     h("dphe/v1/payload", &[payload])
 }
 
-/// `model digest`.
+/// Computes `model digest`.
 pub fn model_digest(model: &[u8]) -> Digest {
     h("dphe/v1/model", &[model])
 }

@@ -1,4 +1,4 @@
-//! Section 6: sealing, summing, opening, on bytes.
+//! Section 6: sealing, summing and opening, in bytes.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::task::{Policy, Profile};
 use crate::algorithm1::Key;
 use crate::rng::Rng;
 
-/// One upload, with everything that was chosen for it.
+/// One upload, with all random choices that were made for it.
 pub struct Sealed {
-    /// Per shard, in the order of the body: the position that each value belongs to.
+    /// The position of each value, per shard, in the order of the body.
     pub rows: Vec<Vec<u32>>,
-    /// Per shard, ascending: where it says that it belongs.
+    /// The permuted indices, per shard, in ascending order.
     pub slots: Vec<Vec<u32>>,
     /// In the order of the body.
     pub plaintexts: Vec<BigInt>,
@@ -25,18 +25,18 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// `count`: the number of ciphertexts.
+    /// Returns `count`, the number of ciphertexts.
     pub fn count(&self) -> u32 {
         self.plaintexts.len() as u32
     }
 
-    /// The ciphertexts, in the order of the body.
+    /// Returns the ciphertexts in the order of the body.
     pub fn ciphertexts(&self, key: &Key) -> Vec<BigUint> {
         self.plaintexts.iter().zip(&self.nonces).map(|(m, r)| key.encrypt(m, r)).collect()
     }
 }
 
-/// The permutations of one user in one round; private supports only.
+/// The permutations of one user in one round with a private support.
 pub struct Permutations<'a> {
     /// `phi_t`.
     pub shared: &'a [u32],
@@ -44,32 +44,32 @@ pub struct Permutations<'a> {
     pub own: &'a [u32],
 }
 
-/// The plaintext of one position.
+/// Returns the plaintext of one position.
 pub fn position_plaintext(policy: &Policy, encoded: &[i64], position: u32) -> BigInt {
     let from = position as usize * policy.block as usize;
     let to = (from + policy.block as usize).min(encoded.len());
     pack(policy, &encoded[from..to])
 }
 
-/// The positions with a weight that is not zero.
+/// Returns the positions with a nonzero weight.
 pub fn occupied(policy: &Policy, encoded: &[i64]) -> Vec<u32> {
     let zero = BigInt::from(0);
     (0..policy.positions()).filter(|&b| position_plaintext(policy, encoded, b) != zero).collect()
 }
 
-/// One column of K: the row of its one, and whether it is a pad.
+/// One column of K.
 #[derive(Clone, Copy)]
 pub struct Column {
     /// The position.
     pub row: u32,
-    /// Whether the value is zero whatever the weights there are: in `paper` a pad may fall on a position whose
-    /// value is in another shard.
+    /// Whether it is a pad, whose value is zero for any weights. In `paper`, a pad may fall on a position whose value
+    /// is in another shard.
     pub pad: bool,
 }
 
-/// Deals the occupied positions to shards and fills these up with pads; each in random order.
+/// Assigns the occupied positions to shards and fills the shards with pads, all in random order.
 ///
-/// In `sparse` everything is distinct; in `paper` a shard knows nothing of the others.
+/// In `sparse`, all positions are distinct. In `paper`, shards are independent.
 pub fn deal(policy: &Policy, encoded: &[i64], rng: &mut Rng) -> Vec<Vec<Column>> {
     let capacity = policy.capacity as usize;
     let occupied = rng.shuffled(occupied(policy, encoded));
@@ -95,7 +95,7 @@ pub fn deal(policy: &Policy, encoded: &[i64], rng: &mut Rng) -> Vec<Vec<Column>>
     dealt
 }
 
-/// Seals with a private support: the weights in shards, the dense values behind them.
+/// Seals with a private support: the weights in shards, then the dense values.
 pub fn seal_private(
     policy: &Policy,
     key: &Key,
@@ -146,7 +146,7 @@ pub fn seal_public(
     sealed
 }
 
-/// The weights of the positions of a public support. The last position may have fewer than B.
+/// Returns the indices of the weights of a public support. The last position may have fewer than B.
 pub fn public_indices(policy: &Policy, support: &[u32]) -> Vec<usize> {
     let of = |b: u32| (b * policy.block..(b + 1) * policy.block).filter(|&i| i < policy.dimension);
     support.iter().flat_map(|&b| of(b)).map(|i| i as usize).collect()
@@ -162,17 +162,17 @@ impl Sealed {
     }
 }
 
-/// `c1 || c0` with `c = c0 + c1 n`.
+/// Encodes `c = c0 + c1 n` as `c1 || c0`.
 pub fn ciphertext_bytes(policy: &Policy, key: &Key, c: &BigUint) -> Vec<u8> {
     let mut bytes = fixed_width(&(c / &key.n), policy.ciphertext_bytes() / 2);
     bytes.extend(fixed_width(&(c % &key.n), policy.ciphertext_bytes() / 2));
     bytes
 }
 
-/// A number in a fixed number of bytes.
+/// Encodes a number in a fixed number of bytes.
 pub fn fixed_width(x: &BigUint, width: usize) -> Vec<u8> {
     let bytes = x.to_bytes_be();
-    // zero is one byte there
+    // num-bigint encodes zero as one byte
     let bytes = if bytes == [0] { vec![] } else { bytes };
     let mut all = vec![0; width - bytes.len()];
     all.extend(bytes);
@@ -184,21 +184,21 @@ fn read_ciphertext(key: &Key, bytes: &[u8]) -> BigUint {
     BigUint::from_bytes_be(c0) + BigUint::from_bytes_be(c1) * &key.n
 }
 
-/// L: how many ciphertexts follow the shards.
+/// Returns L, the number of ciphertexts after the shards.
 pub fn dense_ciphertexts(policy: &Policy, support: Option<&[u32]>) -> usize {
     let weights = support.map_or(0, |support| public_indices(policy, support).len());
     (weights + policy.dense as usize).div_ceil(policy.slots())
 }
 
-/// The sum of a round: ciphertexts of positions (in the order of `phi_t`), and dense ones.
+/// The sum of a round: ciphertexts of positions in the order of `phi_t`, and of dense values.
 pub struct Sum {
-    /// By position; an absent one is the neutral element.
+    /// The ciphertexts by position. An absent one stands for the neutral element.
     pub present: BTreeMap<u32, BigUint>,
     /// The dense ciphertexts.
     pub dense: Vec<BigUint>,
 }
 
-/// Adds up bodies, each with its user's `phi(n)_t` (or none).
+/// Adds bodies, each with the `phi(n)_t` of its user, if there is one.
 pub fn sum(policy: &Policy, key: &Key, support: Option<&[u32]>, uploads: &[(Vec<u32>, Vec<u8>)]) -> Sum {
     let n_squared = key.n_squared();
     let one = BigUint::from(1u8);
@@ -226,7 +226,7 @@ pub fn sum(policy: &Policy, key: &Key, support: Option<&[u32]>, uploads: &[(Vec<
 }
 
 impl Sum {
-    /// The bytes that A sends to G.
+    /// Encodes the sum as A sends it to G.
     pub fn bytes(&self, policy: &Policy, key: &Key) -> Vec<u8> {
         let mut bytes = Vec::new();
         if policy.profile != Profile::Full {
@@ -241,19 +241,19 @@ impl Sum {
         bytes
     }
 
-    /// The number of present positions.
+    /// Returns the number of present positions.
     pub fn occupied(&self) -> u32 {
         self.present.len() as u32
     }
 }
 
-/// `sum_hash`.
+/// Computes `sum_hash`.
 pub fn sum_hash(sum: &[u8]) -> Digest {
     h("dphe/v1/sum", &[sum])
 }
 
-/// Opens a sum: all D weight sums in their true order (private), or those of the support (public), then the
-/// dense sums. Nothing if something is out of range: `round_failed`.
+/// Opens a sum. Returns all D weight sums in their true order for a private support, or those of a public support, and
+/// the dense sums. Returns `None` if a value is out of range, which is `round_failed`.
 pub fn open(
     policy: &Policy,
     key: &Key,
@@ -282,7 +282,7 @@ pub fn open(
     Some((weights, packed))
 }
 
-/// The payload of a result.
+/// Encodes the payload of a result.
 pub fn payload(policy: &Policy, weights: &[i64], dense: &[i64]) -> Vec<u8> {
     weights.iter().chain(dense).flat_map(|&sum| payload_integer(policy, sum)).collect()
 }

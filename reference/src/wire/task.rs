@@ -10,16 +10,16 @@ use crate::algorithm1::Key;
 /// The profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Private support, fresh permutations each round.
+    /// Private support with fresh permutations in each round.
     Sparse = 1,
-    /// Public support, packed.
+    /// Public support with packing.
     Full = 2,
-    /// Algorithm 1 with permutations that are kept.
+    /// Algorithm 1, whose permutations stay the same.
     Paper = 3,
 }
 
 impl Profile {
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sparse => "sparse",
@@ -29,17 +29,17 @@ impl Profile {
     }
 }
 
-/// The fixed numbers of a task. The noise is always `secure` here: it is a matter of how nonces are drawn, and
-/// the vectors state their nonces.
+/// The policy of a task. The noise is always `secure` here, because the mode only decides how nonces are drawn and the
+/// vectors list their nonces.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Which profile.
+    /// The profile.
     pub profile: Profile,
-    /// Length of n.
+    /// The number of bits of n.
     pub key_bits: u32,
     /// D.
     pub dimension: u32,
-    /// Values besides the weights.
+    /// The number of dense values.
     pub dense: u32,
     /// B.
     pub block: u32,
@@ -51,22 +51,22 @@ pub struct Policy {
     pub scale_bits: u8,
     /// c.
     pub clip_exponent: i8,
-    /// Whether weights outside are clipped rather than refused.
+    /// Whether weights outside the range are clipped instead of refused.
     pub clip: bool,
-    /// At least 3.
+    /// The minimum number of users, at least 3.
     pub min_users: u32,
-    /// Least share of the roster.
+    /// The minimum fraction of the roster, in per cent.
     pub min_percent: u8,
-    /// How many may be added up.
+    /// The maximum number of users in a sum.
     pub max_users: u32,
-    /// Freezes of one round.
+    /// The maximum number of freezes per round.
     pub max_attempts: u32,
-    /// Longest model.
+    /// The maximum size of a model in bytes.
     pub max_model_bytes: u32,
 }
 
 impl Policy {
-    /// The 48 bytes.
+    /// Encodes the policy in 48 bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![1, self.profile as u8, 1, 0];
         let numbers = [self.key_bits, self.dimension, self.dense, self.block, self.capacity, self.shards];
@@ -80,48 +80,48 @@ impl Policy {
         bytes
     }
 
-    /// `policy_hash`.
+    /// Computes `policy_hash`.
     pub fn hash(&self) -> Digest {
         h("dphe/v1/policy", &[&self.bytes()])
     }
 
-    /// P.
+    /// Returns P.
     pub fn positions(&self) -> u32 {
         self.dimension.div_ceil(self.block)
     }
 
-    /// Bits of one value, sign included.
+    /// Returns the number of bits of one value, including the sign.
     pub fn value_bits(&self) -> u32 {
         (i32::from(self.scale_bits) + i32::from(self.clip_exponent) + 1) as u32
     }
 
-    /// The largest magnitude of one value.
+    /// Returns the largest magnitude of one value.
     pub fn bound(&self) -> i64 {
         (1 << (self.value_bits() - 1)) - 1
     }
 
-    /// beta.
+    /// Returns beta.
     pub fn slot_bits(&self) -> u32 {
         // ceil(log2(x)) is the number of bits of x - 1
         self.value_bits() + (32 - (self.max_users - 1).leading_zeros())
     }
 
-    /// Slots of one plaintext.
+    /// Returns the number of slots per plaintext.
     pub fn slots(&self) -> usize {
         ((self.key_bits - 2) / self.slot_bits()) as usize
     }
 
-    /// Bytes of one ciphertext.
+    /// Returns the number of bytes per ciphertext.
     pub fn ciphertext_bytes(&self) -> usize {
         2 * (self.key_bits as usize / 8)
     }
 
-    /// The least number of users whose sum is opened.
+    /// Returns the smallest number of users whose sum is opened.
     pub fn floor(&self, roster_users: usize) -> usize {
         (self.min_users as usize).max((self.min_percent as usize * roster_users).div_ceil(100))
     }
 
-    /// Whether the specification allows it, short keys as in tests.
+    /// Returns true if the specification allows this policy. Short keys for tests are allowed too.
     pub fn is_valid(&self) -> bool {
         let exponent = i32::from(self.scale_bits) + i32::from(self.clip_exponent);
         self.dimension >= 1
@@ -144,7 +144,7 @@ impl Policy {
     }
 }
 
-/// The key id of a Paillier key with noise `secure` (tag 1): SHA-256 of a label, the tag and n.
+/// Computes the key id of a Paillier key with noise `secure` (tag 1): SHA-256 of a label, the tag and n.
 pub fn key_id(key: &Key) -> Digest {
     let mut hash = Sha256::new();
     hash.update(b"dphe/paillier/key-id/v1");
@@ -153,7 +153,7 @@ pub fn key_id(key: &Key) -> Digest {
     hash.finalize().into()
 }
 
-/// Everybody in a task, with the secret halves of their identities.
+/// The parties of a task, with their secret identity keys.
 pub struct Roster {
     /// The task.
     pub task: Task,
@@ -188,12 +188,12 @@ impl Roster {
         bytes
     }
 
-    /// `roster_hash`.
+    /// Computes `roster_hash`.
     pub fn hash(&self) -> Digest {
         h("dphe/v1/roster", &[&self.unsigned()])
     }
 
-    /// The roster, signed by G.
+    /// Encodes the roster, signed by G.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.unsigned();
         bytes.extend(sign(&self.key_generator, &self.hash()));

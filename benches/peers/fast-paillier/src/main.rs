@@ -11,13 +11,13 @@ use fast_paillier::backend::Integer;
 use fast_paillier::{Ciphertext, DecryptionKey};
 use rand_core::{OsRng, RngCore};
 
-/// Shared with the other peers; see the remark in the file itself.
+/// Shared with the other peers. See the remark in the file.
 const TEST_PRIMES: &str = include_str!("../../test-primes.txt");
 
-/// Fewer samples than this say nothing, even if the budget is spent.
+/// The least number of samples, even if the budget is spent.
 const MIN_SAMPLES: u32 = 3;
 
-/// Additions per sample: one alone is too short for the clock.
+/// Additions per sample. A single one is too short for the clock.
 const ADDITIONS: u32 = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let values = [random_value(), random_value()];
     let encrypt = |value: &Integer| -> Result<Ciphertext, fast_paillier::Error> {
-        // The public key only: whoever sends an update does not know the primes.
+        // With the public key only, because users do not know the primes.
         Ok(public.encrypt_with_random(&mut OsRng, value)?.0)
     };
     let left = encrypt(&values[0])?;
@@ -58,7 +58,7 @@ fn arguments() -> Result<(u32, Duration), Box<dyn Error>> {
     Ok((bits.parse()?, Duration::from_millis(budget_ms.parse()?)))
 }
 
-/// Given primes, because the search for safe ones takes minutes in num-bigint.
+/// Uses fixed primes, because the search for safe primes takes minutes in num-bigint.
 fn key_from_test_primes(bits: u32) -> Result<DecryptionKey, Box<dyn Error>> {
     let wanted = bits.to_string();
     let primes: Vec<Integer> = TEST_PRIMES
@@ -74,17 +74,17 @@ fn key_from_test_primes(bits: u32) -> Result<DecryptionKey, Box<dyn Error>> {
     }
 }
 
-/// A 32-bit value, as every peer encrypts.
+/// Returns a 32-bit value, as every peer encrypts.
 fn random_value() -> Integer {
     Integer::from_bytes_msf(&OsRng.next_u32().to_be_bytes())
 }
 
-/// Drops a result in a way that keeps the compiler from dropping the work as well.
+/// Drops a result without letting the compiler remove the work.
 fn discard(result: Integer) {
     drop(black_box(result));
 }
 
-/// The shortest sample within the budget: interruptions only ever lengthen one.
+/// Returns the shortest sample within the budget, because interruptions only lengthen a sample.
 fn best_us<E>(
     budget: Duration,
     operations: u32,

@@ -1,4 +1,4 @@
-//! Which photos there are, and their labels: a folder a class, a flat folder, or a CSV file.
+//! Finds photos and their labels in a directory per class, a flat directory, or a CSV file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +11,27 @@ use crate::{Error, TableLabels};
 
 const PHOTOS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
 const VIDEOS: [&str; 8] = ["mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg"];
-/// Folders in folders in folders: beyond this somebody made a mistake.
+/// The deepest nesting of directories. It only guards against mistakes.
 const DEEPEST: usize = 32;
 
-/// Photos and videos to extract, in the order of the output.
+/// The photos and videos to extract, in the order of the output.
 pub struct Corpus {
     pub(super) root: PathBuf,
-    /// Relative to the root.
+    /// The paths of the files, relative to the root.
     pub(super) files: Vec<String>,
     pub(super) labels: Option<(TableLabels, Vec<String>)>,
 }
 
 impl Corpus {
-    /// Looks for photos. One photo is itself. In a folder, each folder inside is a class; without any, photos have no labels. A CSV file
-    /// names a path (relative to itself) in its first column, then a label, or several attributes of 0 and 1.
+    /// Finds photos. `path` may be a single photo, a directory with one subdirectory per class, a flat directory
+    /// without labels, or a CSV file. Each line of the CSV file has a path relative to the file, then a label or
+    /// several attributes of 0 and 1.
     ///
     /// # Errors
-    /// A folder without photos, a CSV file that is not as above, or names that are no Unicode.
+    /// If there are no photos, the CSV file has another form, or a file name is not valid Unicode.
     pub fn find(path: &Path) -> Result<Self, Error> {
         let found = match path {
-            path if path.is_dir() => Self::folder(path),
+            path if path.is_dir() => Self::directory(path),
             path if is_media(path) => Self::single(path),
             path => Self::csv(path),
         };
@@ -38,9 +39,10 @@ impl Corpus {
         if found.files.is_empty() {
             return Err(Error::File {
                 path: path.into(),
-                what: "there are no photos".into(),
+                what: "there are no photos here".into(),
                 hint: format!(
-                    "a folder a class, a folder of photos, or a CSV file; photos end in {}",
+                    "Pass a directory with one subdirectory per class, a directory of photos, or a CSV file. Supported \
+                     extensions: {}.",
                     PHOTOS.join(", ")
                 ),
             });
@@ -50,32 +52,34 @@ impl Corpus {
 
     fn single(path: &Path) -> Result<Self, Error> {
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| Error::table("its name is no Unicode", "rename it"))?.to_owned();
+        let name = name
+            .ok_or_else(|| Error::table("the file name is not valid Unicode", "Rename the file."))?
+            .to_owned();
         let root = path.parent().unwrap_or(Path::new("")).to_owned();
         Ok(Self { root, files: vec![name], labels: None })
     }
 
-    /// Whether this is the name of a photo or a video.
-    pub fn is_photo(path: &Path) -> bool {
+    /// Returns whether the extension of `path` is that of a photo or a video.
+    pub fn is_photo_or_video(path: &Path) -> bool {
         is_media(path)
     }
 
-    /// The folder that the names of files are relative to.
+    /// Returns the directory that file names are relative to.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// How many there are.
+    /// Returns the number of photos and videos.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Never true: there is at least one.
+    /// Always returns false, because a corpus has at least one photo.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    fn folder(root: &Path) -> Result<Self, Error> {
+    fn directory(root: &Path) -> Result<Self, Error> {
         let mut flat = Vec::new();
         let mut files = Vec::new();
         let (mut labels, mut classes) = (Vec::new(), Vec::new());
@@ -101,21 +105,23 @@ impl Corpus {
             }
             (false, false) => Err(Error::table(
                 format!(
-                    "photos ({}, ...) lie beside the folders of the classes ({}, ...)",
+                    "photos ({}, ...) lie beside the directories of classes ({}, ...)",
                     flat[0], classes[0]
                 ),
-                "move them into the folder of their class",
+                "Move each photo into the directory of its class.",
             )),
         }
     }
 
     fn csv(path: &Path) -> Result<Self, Error> {
-        let bad = |what: String| Error::table(what, "lines of path,label or path,attribute,attribute,...");
+        let bad = |what: String| {
+            Error::table(what, "Write lines of the form path,label or path,attribute,attribute,...")
+        };
         let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
         let delimiter = match ending.as_ref().and_then(|ending| ending.to_str()) {
             Some("csv") => b',',
             Some("tsv") => b'\t',
-            _ => return Err(bad("neither a folder nor a CSV file".into())),
+            _ => return Err(bad("this is neither a directory nor a CSV file".into())),
         };
         let file = fs::File::open(path).map_err(Error::read(path))?;
         let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(false).from_reader(file);
@@ -127,7 +133,7 @@ impl Corpus {
             let record = record.map_err(|error| bad(error.to_string()))?;
             let mut cells = record.iter().map(str::trim);
             let file = cells.next().unwrap_or_default();
-            // the first line names the columns if it names no photo
+            // a first line without a photo is a header
             if line == 0 && !is_media(Path::new(file)) {
                 names = Some(cells.map(str::to_owned).collect());
                 continue;
@@ -157,7 +163,7 @@ impl Corpus {
         let root = path.parent().unwrap_or(Path::new("")).to_owned();
         let mut seen = BTreeSet::new();
         if let Some(twice) = files.iter().find(|file| !seen.insert(file.as_str())) {
-            return Err(bad(format!("{twice:?} is there twice")));
+            return Err(bad(format!("the path {twice:?} occurs twice")));
         }
         Ok(Self { root, files, labels })
     }
@@ -176,15 +182,15 @@ fn has_ending(path: &Path, endings: &[&str]) -> bool {
     endings.iter().any(|known| ending.eq_ignore_ascii_case(known))
 }
 
-/// What is in a folder, in the order of names, without hidden files.
-fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+/// Returns the entries of a directory, sorted by name, without hidden files.
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(Error::read(folder))? {
-        let entry = entry.map_err(Error::read(folder))?;
+    for entry in fs::read_dir(directory).map_err(Error::read(directory))? {
+        let entry = entry.map_err(Error::read(directory))?;
         let name = entry
             .file_name()
             .into_string()
-            .map_err(|name| Error::table(format!("the name {name:?} is no Unicode"), "rename it"))?;
+            .map_err(|name| Error::table(format!("the name {name:?} is not valid Unicode"), "Rename it."))?;
         if !name.starts_with('.') {
             found.push((name, entry.path()));
         }
@@ -193,12 +199,15 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     Ok(found)
 }
 
-/// All photos in a folder and the folders inside; folders that are links are left alone, they could be loops.
-fn walk(folder: &Path, name: &str, depth: usize, files: &mut Vec<String>) -> Result<(), Error> {
+/// Collects all photos below a directory. Links to directories are skipped, because they could form a loop.
+fn walk(directory: &Path, name: &str, depth: usize, files: &mut Vec<String>) -> Result<(), Error> {
     if depth > DEEPEST {
-        return Err(Error::table(format!("{name}: folders are nested too deeply"), "a folder a class"));
+        return Err(Error::table(
+            format!("{name}: directories are nested too deeply"),
+            "Use one directory per class.",
+        ));
     }
-    for (inside, path) in entries(folder)? {
+    for (inside, path) in entries(directory)? {
         let name = format!("{name}/{inside}");
         if path.is_dir() && !path.is_symlink() {
             walk(&path, &name, depth + 1, files)?;

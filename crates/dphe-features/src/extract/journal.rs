@@ -1,7 +1,7 @@
-//! Features that are already there, by the digest of their photo: a file that only grows.
+//! The cache of features: an append-only file, indexed by the SHA-256 of the photo.
 //!
 //! A record is the SHA-256 of the photo, its features, and the first bytes of the SHA-256 of both. A program that is
-//! killed leaves at worst a torn last record, which the next one cuts off.
+//! killed leaves at most one incomplete record at the end, which the next run removes.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,7 +16,7 @@ pub(super) type PhotoDigest = [u8; 32];
 
 const CHECK: usize = 8;
 
-/// An open journal for one network and one way to prepare photos; nobody else has it.
+/// An open cache for one network and one preprocessing, locked against other processes.
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
@@ -26,11 +26,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the journal for `key` in a folder, and looks through it.
-    pub(super) fn open(folder: &Path, key: &str, width: usize) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(Error::write(folder))?;
+    /// Opens or creates the cache for `key` in a directory and reads its index.
+    pub(super) fn open(directory: &Path, key: &str, width: usize) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let name = Sha256::digest(key).iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
-        let path = folder.join(format!("{name}.features"));
+        let path = directory.join(format!("{name}.features"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(Error::write(&path))?;
         match file.try_lock() {
@@ -39,7 +39,7 @@ impl Journal {
                 return Err(Error::File {
                     path,
                     what: "another extraction is using this cache".into(),
-                    hint: "wait for it, or another --cache folder".into(),
+                    hint: "Wait for it to end, or choose another directory with --cache.".into(),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(Error::Write { path, source }),
@@ -53,7 +53,7 @@ impl Journal {
         self.places.contains_key(photo)
     }
 
-    /// Adds a record. It survives the end of this program once this returns.
+    /// Appends a record. The record survives a crash of this program, but not of the machine.
     pub(super) fn append(&mut self, photo: PhotoDigest, features: &[f32]) -> Result<(), Error> {
         let mut record = Vec::with_capacity(self.record_bytes());
         record.extend(photo);
@@ -67,10 +67,10 @@ impl Journal {
         Ok(())
     }
 
-    /// The features of a photo, as bytes of an array.
+    /// Returns the features of a photo as little-endian bytes.
     pub(super) fn features(&mut self, photo: &PhotoDigest) -> io::Result<Vec<u8>> {
         let place =
-            self.places.get(photo).ok_or_else(|| io::Error::other("a photo is missing in the cache"))?;
+            self.places.get(photo).ok_or_else(|| io::Error::other("a photo is missing from the cache"))?;
         self.file.seek(SeekFrom::Start(place + photo.len() as u64))?;
         let mut bytes = vec![0; self.width * 4];
         self.file.read_exact(&mut bytes)?;
@@ -111,11 +111,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_record_is_cut_off_and_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open(folder.path(), "key", 2).unwrap();
+    fn incomplete_and_damaged_records_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Journal::open(directory.path(), "key", 2).unwrap();
         let mut journal = open();
-        assert!(Journal::open(folder.path(), "key", 2).is_err(), "one at a time");
+        assert!(Journal::open(directory.path(), "key", 2).is_err(), "the cache is locked");
         journal.append([1; 32], &[1.0, 2.0]).unwrap();
         journal.append([2; 32], &[3.0, 4.0]).unwrap();
         let path = journal.path.clone();
@@ -132,7 +132,7 @@ mod tests {
         let mut flipped = whole.clone();
         flipped[40] ^= 1;
         fs::write(&path, &flipped).unwrap();
-        assert!(!open().contains(&[1; 32]), "a damaged record is not believed");
-        assert!(!Journal::open(folder.path(), "other", 2).unwrap().contains(&[2; 32]));
+        assert!(!open().contains(&[1; 32]), "a record with a wrong checksum is dropped");
+        assert!(!Journal::open(directory.path(), "other", 2).unwrap().contains(&[2; 32]));
     }
 }

@@ -1,15 +1,15 @@
-//! Videos: sampled frames, by ffmpeg if it is installed.
+//! Samples frames of videos with ffmpeg, if it is installed.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One frame a second, as many as six minutes have: the recipe of YouTube-8M.
+/// The first six minutes at one frame per second, as in YouTube-8M.
 const FRAMES: usize = 360;
-/// A frame is at most this large: 8K with four channels.
+/// The largest frame: 8K with four channels.
 const MOST_BYTES: u32 = 7680 * 4320 * 4 + 1024;
 
-/// Hands the sampled frames of a video, each a BMP file, to `each`. Says how many there were.
+/// Passes each sampled frame of a video to `each`, as a BMP file, and returns their number.
 pub(super) fn frames(
     path: &Path,
     mut each: impl FnMut(&[u8]) -> Result<(), String>,
@@ -17,7 +17,7 @@ pub(super) fn frames(
     let mut file = std::ffi::OsString::from("file:");
     file.push(path);
     let mut child = Command::new("ffmpeg")
-        // the path as a file and nothing else: neither a list of other files nor an address
+        // the prefix and the whitelist keep ffmpeg from opening playlists and URLs
         .args(["-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i"])
         .arg(file)
         .args(["-vf", "fps=1", "-frames:v", &FRAMES.to_string(), "-f", "image2pipe", "-c:v", "bmp", "-"])
@@ -31,11 +31,11 @@ pub(super) fn frames(
         })?;
     let mut out = child.stdout.take().ok_or("ffmpeg has no output")?;
     let read = read_frames(&mut out, &mut each);
-    // closing the pipe ends ffmpeg if frames are still to come
+    // closing the pipe stops ffmpeg if it has more frames
     drop(out);
     let status = child.wait().map_err(|error| error.to_string())?;
     match read? {
-        0 => Err(format!("ffmpeg found no frames in it ({status})")),
+        0 => Err(format!("ffmpeg found no frames in this file ({status})")),
         count if status.success() => Ok(count),
         _ => Err(format!("ffmpeg failed ({status})")),
     }
@@ -49,15 +49,15 @@ fn read_frames(
     let mut frame = Vec::new();
     loop {
         frame.clear();
-        // "BM", then the size of the whole file
+        // a BMP file starts with "BM" and its size
         out.take(6).read_to_end(&mut frame).map_err(|error| error.to_string())?;
         let size = match frame[..] {
             [] => return Ok(count),
             [b'B', b'M', a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
-            _ => return Err("ffmpeg sent what is no frame".into()),
+            _ => return Err("ffmpeg produced output that is not a BMP frame".into()),
         };
         if !(6..=MOST_BYTES).contains(&size) {
-            return Err(format!("a frame of {size} bytes is too large"));
+            return Err(format!("ffmpeg produced a frame with an invalid size of {size} bytes"));
         }
         out.take(u64::from(size) - 6).read_to_end(&mut frame).map_err(|error| error.to_string())?;
         each(&frame)?;

@@ -1,4 +1,4 @@
-//! Files written whole or not at all.
+//! Atomic replacement of files.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -7,19 +7,19 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Writes a file beside `path`, on disk, and gives it that name only then. Whatever goes wrong leaves the old one.
+/// Writes a temporary file beside `path`, syncs it, and renames it to `path`. On any error the old file is unchanged.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Error> {
     let error = Error::write(path);
     let Some(name) = path.file_name() else {
-        return Err(error(io::Error::new(io::ErrorKind::InvalidInput, "this names no file")));
+        return Err(error(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name")));
     };
     if path.is_dir() {
         return Err(error(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    // the process's number keeps two programs that write the same file apart
+    // the process id keeps programs that write the same file from sharing a temporary file
     let mut temporary = OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}.tmp", std::process::id()));
@@ -32,24 +32,24 @@ pub(crate) fn replace(
         out.flush()?;
         out.get_ref().sync_all()?;
         fs::rename(&temporary, path)?;
-        sync_folder(path)
+        sync_directory(path)
     })();
     written.map_err(|source| {
-        // it may never have been made; the error to tell is the first one
+        // the first error matters; the temporary file may not exist
         let _ = fs::remove_file(&temporary);
         error(source)
     })
 }
 
-/// The new name itself is on disk only once its folder is.
+/// Syncs the directory, which holds the new name.
 #[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
 }
 
-/// Folders cannot be opened like files elsewhere.
+/// Does nothing, because other systems cannot open directories as files.
 #[cfg(not(unix))]
-fn sync_folder(_path: &Path) -> io::Result<()> {
+fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! CSV: a sample a line; features in columns, and perhaps a label, attributes and the sample's file.
+//! CSV files with one sample per line. Columns hold features and optionally a label, attributes or a file name.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,11 +19,11 @@ pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<
     let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(false).from_reader(file);
     let mut record = StringRecord::new();
     let mut next = |record: &mut StringRecord| {
-        reader.read_record(record).map_err(|error| Error::table(format!("{error}"), "repair that line"))
+        reader.read_record(record).map_err(|error| Error::table(format!("{error}"), "Correct that line."))
     };
 
     next(&mut record)?;
-    // columns may be called 0, 1, 2 and so on, but a class is hardly called "label" ("y" it may be)
+    // column names may be numbers; a cell "label" marks a header, but "y" could be a class
     let named = |cell: &str| LABEL_NAMES[..4].iter().any(|name| cell.trim().eq_ignore_ascii_case(name));
     let header = options
         .header
@@ -32,10 +32,7 @@ pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<
     if header {
         names = Some(record.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());
         if !next(&mut record)? {
-            return Err(Error::table(
-                "there are no samples after the names of the columns",
-                "a line a sample",
-            ));
+            return Err(Error::table("there are no samples after the header", "Write one line per sample."));
         }
     }
     let is_text: Vec<bool> = record.iter().map(|cell| number(cell).is_none()).collect();
@@ -59,7 +56,7 @@ pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<
             attributes.push(match number(&record[column]) {
                 Some(0.0) => false,
                 Some(1.0) => true,
-                // CelebA's own list has -1 for no
+                // CelebA writes -1 for an absent attribute
                 Some(-1.0) => false,
                 _ => return Err(columns.not("0 or 1", sample, column, &record)),
             });
@@ -74,13 +71,13 @@ pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<
     columns.table(values, labels, attributes, files, classes)
 }
 
-/// A number; nothing at all is a missing one.
+/// Parses a number. An empty cell is a missing value.
 fn number(cell: &str) -> Option<f32> {
     let cell = cell.trim();
     if cell.is_empty() { Some(f32::NAN) } else { cell.parse().ok() }
 }
 
-/// What is in which column.
+/// The role of each column.
 pub(super) struct Columns {
     pub(super) features: Vec<usize>,
     pub(super) label: Option<usize>,
@@ -91,7 +88,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Tells by names, where there are some, and by which columns hold text.
+    /// Finds the roles by the names of the columns, if there are any, and by which columns hold text.
     pub(super) fn find(
         names: Option<&[String]>,
         is_text: &[bool],
@@ -110,15 +107,15 @@ impl Columns {
             (Some(prefix), Some(names)) => (0..count).filter(|&c| names[c].starts_with(prefix)).collect(),
             (Some(_), None) => {
                 return Err(Error::table(
-                    "the columns have no names to find attributes by",
-                    "a first line of names",
+                    "attribute columns are found by name, but there is no header",
+                    "Add a first line with the names of the columns.",
                 ));
             }
         };
         if let (Some(prefix), true) = (prefix, attributes.is_empty() || attributes.len() > MOST_CLASSES) {
             return Err(Error::table(
-                format!("{} columns start with {prefix:?}", attributes.len()),
-                "the prefix of the columns of 0 and 1",
+                format!("{} columns have names that start with {prefix:?}", attributes.len()),
+                "Pass the common prefix of the columns that hold 0 and 1.",
             ));
         }
 
@@ -130,7 +127,10 @@ impl Columns {
             LabelColumn::Last => count.checked_sub(1),
             LabelColumn::Named(name) => Some(
                 names.and_then(|names| names.iter().position(|column| column == name)).ok_or_else(|| {
-                    Error::table(format!("there is no column {name:?}"), "one of the names in the first line")
+                    Error::table(
+                        format!("there is no column {name:?}"),
+                        "Use one of the names in the header.",
+                    )
                 })?,
             ),
             LabelColumn::Auto => {
@@ -143,14 +143,14 @@ impl Columns {
         if features.is_empty() {
             return Err(Error::table(
                 "no column is left for features",
-                "one sample a line, features in columns",
+                "Write one sample per line, with features in columns.",
             ));
         }
         let names = names.map(<[String]>::to_vec).unwrap_or_default();
         Ok(Self { features, label, attributes, file, names, prefix: prefix.map_or(0, str::len) })
     }
 
-    /// Puts together what the columns held.
+    /// Builds the table from the values of the columns.
     pub(super) fn table(
         &self,
         values: Vec<f32>,
@@ -176,7 +176,7 @@ impl Columns {
         let cell: String = record[column].chars().take(40).collect();
         Error::table(
             format!("sample {sample}, column {name}: {cell:?} is not {what}"),
-            "name the column of labels, or remove columns that are not features",
+            "Name the label column, and remove columns that are not features.",
         )
     }
 }

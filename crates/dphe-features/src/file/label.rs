@@ -1,4 +1,4 @@
-//! Labels as files have them, numbers or names, turned into classes counted from 0.
+//! Turns the labels of files, which are numbers or names, into classes numbered from 0.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::io::Read;
 use super::npy::Npy;
 use crate::{Error, TableLabels};
 
-/// Labels from an array: one number or name a sample, or samples x attributes of 0 and 1.
+/// Reads labels from an array with one number or name per sample, or from samples x attributes of 0 and 1.
 pub(super) fn from_array<R: Read>(
     array: Npy<R>,
     classes: Option<Vec<String>>,
@@ -14,29 +14,30 @@ pub(super) fn from_array<R: Read>(
     match *array.shape() {
         [_] | [_, 1] if array.is_text() => from_names(&array.texts()?, classes),
         [_] | [_, 1] => from_numbers(array.integers()?, classes),
-        [_, columns] if columns == 0 || columns > super::MOST_CLASSES => {
-            Err(Error::table(format!("{columns} attributes"), "at least one, and at most 65,536"))
-        }
+        [_, columns] if columns == 0 || columns > super::MOST_CLASSES => Err(Error::table(
+            format!("the labels have {columns} columns"),
+            "Use between 1 and 65,536 attributes.",
+        )),
         [_, columns] => {
             let values = array.integers()?;
             if let Some(at) = values.iter().position(|value| !matches!(value, 0 | 1)) {
                 return Err(Error::table(
                     format!("attribute {} of sample {} is {}", at % columns, at / columns, values[at]),
-                    "attributes are 0 or 1; classes are one number a sample",
+                    "Use 0 and 1 for attributes, or one number per sample for classes.",
                 ));
             }
             let names = classes.unwrap_or_else(|| (0..columns).map(|i| i.to_string()).collect());
             Ok((TableLabels::Attributes(values.iter().map(|&value| value == 1).collect()), names))
         }
         ref shape => Err(Error::table(
-            format!("labels of shape {shape:?}"),
-            "one label a sample, or samples x attributes of 0 and 1",
+            format!("the labels have the shape {shape:?}"),
+            "Use one label per sample, or samples x attributes of 0 and 1.",
         )),
     }
 }
 
-/// Classes from numbers. Without names, numbers from 0 keep their meaning even if some do not occur, so that the
-/// files of several users agree; others (-1 and 1, or identifiers) are counted through in their order.
+/// Turns numbers into classes. Without names, numbers from 0 keep their meaning even if some do not occur, so that
+/// the files of several users agree. Other numbers, such as -1 and 1, are sorted and renumbered.
 pub(super) fn from_numbers(
     numbers: Vec<i64>,
     classes: Option<Vec<String>>,
@@ -54,11 +55,11 @@ pub(super) fn from_numbers(
             let wrong = numbers.iter().find(|&&n| usize::try_from(n).map_or(true, |n| n >= classes.len()));
             Err(Error::table(
                 format!(
-                    "label {} names no class: there are {}, counted from 0",
+                    "label {} names no class, because there are {} (numbered from 0)",
                     wrong.copied().unwrap_or_default(),
                     classes.len()
                 ),
-                "the list of classes the labels were made with",
+                "Use the list of classes that the labels were made with.",
             ))
         }
         (None, None) => {
@@ -71,7 +72,7 @@ pub(super) fn from_numbers(
     }
 }
 
-/// Classes from names: whole numbers as above, others in alphabetical order.
+/// Turns names into classes. Names that are all whole numbers count as numbers; others are sorted alphabetically.
 pub(super) fn from_names(
     names: &[String],
     classes: Option<Vec<String>>,
@@ -83,7 +84,7 @@ pub(super) fn from_names(
     interned.labels(classes)
 }
 
-/// Names of samples, each kept once.
+/// The label names of samples, each stored once.
 #[derive(Default)]
 pub(crate) struct Names {
     numbers: HashMap<String, usize>,
@@ -95,7 +96,7 @@ impl Names {
         if name.is_empty() {
             return Err(Error::table(
                 format!("sample {} has no label", self.samples.len()),
-                "a label for every sample, or none at all",
+                "Give every sample a label, or none of them.",
             ));
         }
         let next = self.numbers.len();
@@ -120,7 +121,7 @@ impl Names {
             let value: f64 = name.trim().parse().ok()?;
             (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64)
         };
-        // names given by the caller win over what looks like a number
+        // a list of class names takes precedence over names that look like numbers
         let known = classes.as_ref().is_some_and(|classes| names.iter().all(|name| classes.contains(name)));
         if !known && let Some(values) = names.iter().map(whole).collect::<Option<Vec<i64>>>() {
             return from_numbers(self.samples.iter().map(|&number| values[number]).collect(), classes);
@@ -138,7 +139,7 @@ impl Names {
                 places.get(name.as_str()).copied().ok_or_else(|| {
                     Error::table(
                         format!("the class {name:?} is not in the list of classes"),
-                        "add it to the list",
+                        "Add it to the list.",
                     )
                 })
             })
@@ -152,8 +153,8 @@ fn check_class_count(count: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::table(
-        format!("more than {} different labels", super::MOST_CLASSES),
-        "another label column: this one does not hold classes",
+        format!("there are more than {} different labels", super::MOST_CLASSES),
+        "Choose another label column, because this one does not hold classes.",
     ))
 }
 
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_their_meaning_and_others_are_counted_through() {
+    fn numbers_from_zero_are_kept_and_others_are_renumbered() {
         assert_eq!(from_numbers(vec![2, 0], None).unwrap(), classes(&[2, 0], &["0", "1", "2"]));
         assert_eq!(from_numbers(vec![1, -1, 1], None).unwrap(), classes(&[1, 0, 1], &["-1", "1"]));
         assert!(from_numbers(vec![2], Some(vec!["a".into(), "b".into()])).is_err());
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted_or_found_in_the_list() {
+    fn names_are_sorted_or_looked_up_in_the_class_list() {
         let strings = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(from_names(&strings(&["b", "a", "b"]), None).unwrap(), classes(&[1, 0, 1], &["a", "b"]));
         assert_eq!(from_names(&strings(&["1.0", "0"]), None).unwrap(), classes(&[1, 0], &["0", "1"]));

@@ -1,4 +1,4 @@
-//! NumPy's array files: a header in Python's syntax, then the elements. No pickle: arrays of objects are refused.
+//! NumPy's `.npy` format: a header in Python syntax, then the elements. Arrays of pickled objects are refused.
 
 mod header;
 
@@ -7,18 +7,18 @@ use std::io::{self, Read, Write};
 use crate::Error;
 use header::{Element, Header};
 
-const AGAIN: &str = "write the array again with numpy.save or numpy.savez";
-/// Bytes converted at a time: a whole number of elements of any kind.
+const AGAIN: &str = "Write the array again with numpy.save or numpy.savez.";
+/// The number of bytes converted at a time, a multiple of every element size.
 const CHUNK: usize = 1 << 16;
 
-/// An array whose header has been read and whose size agrees with what is there; its elements are still to come.
+/// An array whose header has been read and checked against the file's size. The elements are read later.
 pub(super) struct Npy<R> {
     header: Header,
     reader: R,
 }
 
 impl<R: Read> Npy<R> {
-    /// Reads the header of an array that is `length` bytes long in all, with at most `max_values` elements.
+    /// Reads the header of an array of `length` bytes, header included, with at most `max_values` elements.
     pub(super) fn open(mut reader: R, length: u64, max_values: usize) -> Result<Self, Error> {
         let (header, used) = Header::read(&mut reader)?;
         let count = header.count()?;
@@ -30,7 +30,7 @@ impl<R: Read> Npy<R> {
         if needed != Some(present) {
             return Err(Error::table(
                 format!(
-                    "the header promises {count} elements of {} bytes, and {present} bytes follow",
+                    "the header declares {count} elements of {} bytes, but {present} bytes follow",
                     header.item_bytes()
                 ),
                 AGAIN,
@@ -43,14 +43,14 @@ impl<R: Read> Npy<R> {
         &self.header.shape
     }
 
-    /// Whether the elements are strings.
+    /// Returns whether the elements are strings.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.header.element, Element::Unicode(_) | Element::Bytes(_))
     }
 
-    /// The elements as features, row after row.
+    /// Reads the elements as single-precision numbers, row after row.
     pub(super) fn floats(self) -> Result<Vec<f32>, Error> {
-        // the branch on the kind is outside the loop over elements: files of gigabytes are common
+        // branch on the type once, not per element: files can have gigabytes
         match self.header.element {
             Element::Float(2) => self.numbers(|b: [u8; 2]| half(u16::from_le_bytes(b))),
             Element::Float(4) => self.numbers(f32::from_le_bytes),
@@ -63,13 +63,14 @@ impl<R: Read> Npy<R> {
             Element::Unsigned(2) => self.numbers(|b| f32::from(u16::from_le_bytes(b))),
             Element::Unsigned(4) => self.numbers(|b| u32::from_le_bytes(b) as f32),
             Element::Unsigned(_) => self.numbers(|b| u64::from_le_bytes(b) as f32),
-            Element::Unicode(_) | Element::Bytes(_) => {
-                Err(Error::table("text where numbers are needed", "numbers; names belong into `classes`"))
-            }
+            Element::Unicode(_) | Element::Bytes(_) => Err(Error::table(
+                "the array holds text instead of numbers",
+                "Store numbers here, and names in `classes`.",
+            )),
         }
     }
 
-    /// The elements as whole numbers, row after row.
+    /// Reads the elements as whole numbers, row after row.
     pub(super) fn integers(self) -> Result<Vec<i64>, Error> {
         let values: Vec<Option<i64>> = match self.header.element {
             Element::Float(2) => self.numbers(|b: [u8; 2]| whole(half(u16::from_le_bytes(b)).into())),
@@ -84,24 +85,29 @@ impl<R: Read> Npy<R> {
             Element::Unsigned(4) => self.numbers(|b| Some(u32::from_le_bytes(b).into())),
             Element::Unsigned(_) => self.numbers(|b| i64::try_from(u64::from_le_bytes(b)).ok()),
             Element::Unicode(_) | Element::Bytes(_) => {
-                Err(Error::table("text where whole numbers are needed", "labels as numbers"))
+                Err(Error::table("the array holds text instead of whole numbers", "Store labels as numbers."))
             }
         }?;
         let position = values.iter().position(Option::is_none);
         values.into_iter().collect::<Option<_>>().ok_or_else(|| {
             Error::table(
-                format!("label {} is no whole number", position.unwrap_or_default()),
-                "labels as whole numbers, counted from 0",
+                format!("label {} is not a whole number", position.unwrap_or_default()),
+                "Store labels as whole numbers from 0.",
             )
         })
     }
 
-    /// The elements as strings.
+    /// Reads the elements as strings.
     pub(super) fn texts(mut self) -> Result<Vec<String>, Error> {
         let wide = match self.header.element {
             Element::Unicode(_) => true,
             Element::Bytes(_) => false,
-            _ => return Err(Error::table("numbers where names are needed", "an array of strings")),
+            _ => {
+                return Err(Error::table(
+                    "the array holds numbers instead of names",
+                    "Store an array of strings.",
+                ));
+            }
         };
         let (count, bytes) = (self.header.count()?, self.header.item_bytes());
         let mut texts = reserve(count)?;
@@ -122,20 +128,20 @@ impl<R: Read> Npy<R> {
                 core::str::from_utf8(&item).ok().map(str::to_owned)
             };
             let text = text.ok_or_else(|| {
-                Error::table(format!("string {number} is no valid Unicode"), "names in UTF-8")
+                Error::table(format!("string {number} is not valid Unicode"), "Store names in UTF-8.")
             })?;
             texts.push(text.trim_end_matches('\0').to_owned());
         }
         Ok(texts)
     }
 
-    /// Converts the elements, each of `N` bytes, and brings them into row order.
+    /// Converts elements of `N` bytes and puts them into row order.
     fn numbers<const N: usize, T: Copy + Default>(
         mut self,
         convert: impl Fn([u8; N]) -> T,
     ) -> Result<Vec<T>, Error> {
         let count = self.header.count()?;
-        // columns first: element `i` of the file belongs to row `i % rows`; one row or column is the same both ways
+        // in column order, element `i` belongs to row `i % rows`; a single row or column is the same in both orders
         let rows = match self.header.shape[..] {
             [rows, columns] if self.header.fortran && rows > 1 && columns > 1 => Some((rows, columns)),
             _ => None,
@@ -164,19 +170,19 @@ impl<R: Read> Npy<R> {
     }
 }
 
-/// Room for `count` elements, or an error instead of an abort.
+/// Reserves memory for `count` elements, and returns an error instead of aborting.
 pub(super) fn reserve<T>(count: usize) -> Result<Vec<T>, Error> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| {
-        Error::table(format!("{count} elements do not fit into memory"), "a smaller file, or more memory")
+        Error::table(format!("{count} elements do not fit into memory"), "Use a smaller file.")
     })?;
     Ok(values)
 }
 
 pub(super) fn too_large(count: usize, max_values: usize) -> Error {
     Error::table(
-        format!("{count} values are more than the {max_values} that are read at most"),
-        "split the file into smaller ones",
+        format!("the file has {count} values, and at most {max_values} are read"),
+        "Split the file into smaller ones.",
     )
 }
 
@@ -185,11 +191,11 @@ fn cut_short(error: io::Error) -> Error {
 }
 
 fn whole(value: f64) -> Option<i64> {
-    // beyond 2^53 neighbouring whole numbers are no longer different
+    // beyond 2^53, f64 cannot represent every whole number
     (value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0).then_some(value as i64)
 }
 
-/// IEEE 754 half precision.
+/// Converts IEEE 754 half precision.
 pub(super) fn half(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from((bits >> 10) & 31), f32::from(bits & 1023));
     let magnitude = match exponent {
@@ -201,7 +207,7 @@ pub(super) fn half(bits: u16) -> f32 {
     if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
-/// Writes an array: its kind, its shape, then the bytes of its elements.
+/// Writes an array with this NumPy type and shape, from the bytes of its elements.
 pub(super) fn write(
     out: &mut impl Write,
     kind: &str,
@@ -215,7 +221,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes strings as NumPy does: UTF-32, all as long as the longest. `shape` is empty for a single string.
+/// Writes strings in UTF-32, padded to the longest, as NumPy does. `shape` is empty for a single string.
 pub(super) fn write_texts(out: &mut impl Write, shape: &[usize], texts: &[&str]) -> io::Result<()> {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
     let item = |text: &str| {
@@ -283,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_first_becomes_rows_first() {
+    fn column_order_becomes_row_order() {
         let bytes = array("|u1", "True", "(2, 3)", &[1, 4, 2, 5, 3, 6]);
         assert_eq!(open(&bytes).unwrap().floats().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]
-    fn strings_come_back() {
+    fn strings_are_written_and_read_back() {
         let texts = ["a", "häßlich", "鳥"];
         let mut bytes = Vec::new();
         write_texts(&mut bytes, &[3], &texts).unwrap();
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_arrays_say_why() {
+    fn invalid_arrays_are_refused_with_a_reason() {
         let refused = |bytes: &[u8]| open(bytes).map(|_| ()).unwrap_err().to_string();
         assert!(refused(b"PK").contains("not a NumPy array"));
         assert!(refused(&array("|O", "False", "(2,)", &[0; 16])).contains("Python objects"));

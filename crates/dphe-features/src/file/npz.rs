@@ -1,35 +1,30 @@
-//! `.npz`: arrays in a zip file, as `numpy.savez` and `numpy.savez_compressed` write them.
+//! `.npz` files: arrays in a zip file, as `numpy.savez` and `numpy.savez_compressed` write them.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::npy::{self, Npy};
 use super::{MOST_CLASSES, ReadOptions, label, read_names};
-use crate::{Classifier, Error, FeatureSource, FeatureTable, TableLabels};
+use crate::{Error, FeatureSource, FeatureTable, TableLabels};
 
-/// Deflate makes nothing smaller than by this factor; whoever claims more would only have memory reserved.
+/// The highest compression ratio of Deflate. A file that claims more would only make the reader reserve memory.
 const DEFLATE_RATIO: u64 = 1032;
-/// A zip file of arrays has a handful of entries.
+/// The largest number of entries that is accepted.
 const MOST_ENTRIES: usize = 10_000;
-/// Beyond this, sizes of entries need 64 bits.
+/// The size from which entries are written with 64-bit sizes.
 const LARGE: u64 = u32::MAX as u64 / 2;
 
 pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
-    let file = File::open(path).map_err(Error::read(path))?;
-    let mut zip = ZipArchive::new(BufReader::new(file))
-        .map_err(|error| bad(format!("not a zip file of arrays: {error}")))?;
-    if zip.len() > MOST_ENTRIES {
-        return Err(bad(format!("{} entries are too many for a file of features", zip.len())));
-    }
+    let mut zip = open(path)?;
     let Some(features) = entry_of(&zip, &["features", "X", "x"]) else {
         let names: Vec<_> = zip.file_names().take(10).flatten().collect();
         return Err(Error::table(
-            format!("there is no array `features` or `X`; there are: {}", names.join(", ")),
-            "numpy.savez(path, features=..., labels=..., classes=...)",
+            format!("there is no array `features` or `X` among: {}", names.join(", ")),
+            "Write the file with numpy.savez(path, features=..., labels=..., classes=...).",
         ));
     };
     let table = with_array(&mut zip, &features, options.max_values, |array| array.matrix())?;
@@ -68,13 +63,23 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, E
     })
 }
 
-/// The first of these arrays that is there.
+fn open(path: &Path) -> Result<ZipArchive<BufReader<File>>, Error> {
+    let file = File::open(path).map_err(Error::read(path))?;
+    let zip = ZipArchive::new(BufReader::new(file))
+        .map_err(|error| bad(format!("not a zip file of arrays: {error}")))?;
+    if zip.len() > MOST_ENTRIES {
+        return Err(bad(format!("the zip file has {} entries, more than {MOST_ENTRIES}", zip.len())));
+    }
+    Ok(zip)
+}
+
+/// Returns the first of these arrays that the file has.
 fn entry_of<R: Read + Seek>(zip: &ZipArchive<R>, names: &[&str]) -> Option<String> {
     let entries = names.iter().map(|name| format!("{name}.npy"));
     entries.into_iter().find(|entry| zip.index_for_name(entry).is_some())
 }
 
-/// Opens an array and reads it whole, so that its checksum is compared.
+/// Opens an array and reads it completely, so that its checksum is verified.
 fn with_array<T>(
     zip: &mut ZipArchive<impl Read + Seek>,
     entry: &str,
@@ -88,85 +93,107 @@ fn with_array<T>(
     let mut file = zip.by_name(entry).map_err(|error| bad(format!("{entry}: {error}")))?;
     let (size, packed) = (file.size(), file.compressed_size());
     if size > packed.saturating_mul(DEFLATE_RATIO) {
-        return Err(within(bad(format!("{packed} bytes cannot hold the {size} that are promised"))));
+        return Err(within(bad(format!("{packed} compressed bytes cannot hold the declared {size} bytes"))));
     }
     let reader: &mut dyn Read = &mut file;
     let value = Npy::open(reader, size, max_values).and_then(read).map_err(within)?;
-    // at the end of an entry the checksum is compared
+    // reading past the end verifies the checksum
     let rest = file.read(&mut [0]).map_err(|error| bad(format!("{entry}: {error}")))?;
-    if rest > 0 { Err(bad(format!("{entry}: longer than promised"))) } else { Ok(value) }
+    if rest > 0 { Err(bad(format!("{entry}: the array is longer than declared"))) } else { Ok(value) }
 }
 
 fn bad(what: String) -> Error {
-    Error::table(what, "write the file again with numpy.savez")
+    Error::table(what, "Write the file again with numpy.savez.")
 }
 
-/// The arrays of a classifier.
-pub(crate) fn read_classifier_npz(path: &Path) -> Result<Classifier, Error> {
-    let file = File::open(path).map_err(Error::read(path))?;
-    let mut zip = ZipArchive::new(BufReader::new(file))
-        .map_err(|error| bad(format!("not a zip file of arrays: {error}")))?;
-    type Array = (Vec<usize>, Vec<f64>);
-    let mut array = |name: &str| -> Result<Option<Array>, Error> {
-        let Some(entry) = entry_of(&zip, &[name]) else { return Ok(None) };
-        with_array(&mut zip, &entry, super::MOST_VALUES, |array| {
-            let shape = array.shape().to_vec();
-            Ok((shape, array.floats()?.into_iter().map(f64::from).collect()))
-        })
-        .map(Some)
-    };
-    let lacks = |name: &str| bad(format!("there is no array `{name}`"));
-    let (shape, weights) = array("weights")?.ok_or_else(|| lacks("weights"))?;
-    let &[features, classes] = &shape[..] else {
-        return Err(bad(format!("`weights` has the shape {shape:?}, not features x classes")));
-    };
-    if weights.is_empty() || features.checked_mul(classes) != Some(weights.len()) {
-        return Err(bad(format!("`weights` of shape {shape:?} holds nothing")));
+/// The arrays of any `.npz` file, read by name.
+pub struct NpzReader {
+    path: PathBuf,
+    zip: ZipArchive<BufReader<File>>,
+}
+
+/// An array of numbers that was read from an `.npz` file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NpzFloats {
+    /// The length of each axis.
+    pub shape: Vec<usize>,
+    /// The elements, row after row.
+    pub values: Vec<f32>,
+}
+
+impl NpzReader {
+    /// Opens a file and reads its list of arrays.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not a zip file.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { path: path.into(), zip: open(path).map_err(|error| error.in_file(path))? })
     }
-    let (_, intercepts) = array("intercepts")?.ok_or_else(|| lacks("intercepts"))?;
-    let mean = array("mean")?.map_or_else(|| vec![0.0; features], |(_, mean)| mean);
-    let deviation = array("deviation")?.map_or_else(|| vec![1.0; features], |(_, deviation)| deviation);
-    let clip = array("clip")?.and_then(|(_, clip)| clip.first().copied()).unwrap_or(f64::from(f32::MAX));
-    let names = match entry_of(&zip, &["classes"]) {
-        Some(entry) => with_array(&mut zip, &entry, MOST_CLASSES, |array| array.texts())?,
-        None => (0..classes).map(|class| class.to_string()).collect(),
-    };
-    Ok(Classifier { classes: names, weights, intercepts, mean, deviation, clip, attributes: false })
+
+    /// Reads an array of numbers. Returns `None` if the file has no array of this name.
+    ///
+    /// # Errors
+    /// If the array is damaged or holds no numbers.
+    pub fn floats(&mut self, name: &str) -> Result<Option<NpzFloats>, Error> {
+        self.read(name, super::MOST_VALUES, |array| {
+            Ok(NpzFloats { shape: array.shape().to_vec(), values: array.floats()? })
+        })
+    }
+
+    /// Reads an array of at most 65,536 strings. Returns `None` if the file has no array of this name.
+    ///
+    /// # Errors
+    /// If the array is damaged, too long, or holds no strings.
+    pub fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, Error> {
+        self.read(name, MOST_CLASSES, |array| array.texts())
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &str,
+        max_values: usize,
+        read: impl FnOnce(Npy<&mut dyn Read>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(entry) = entry_of(&self.zip, &[name]) else { return Ok(None) };
+        let found = with_array(&mut self.zip, &entry, max_values, read);
+        found.map(Some).map_err(|error| error.in_file(&self.path))
+    }
 }
 
-pub(crate) fn write_classifier_npz(path: &Path, classifier: &Classifier) -> Result<(), Error> {
+/// An array to write into an `.npz` file.
+pub enum NpzArray<'a> {
+    /// Numbers: the shape, and the elements row after row.
+    Floats(&'a [usize], &'a [f64]),
+    /// A list of strings.
+    Texts(&'a [String]),
+}
+
+/// Writes arrays under these names. The file appears complete or not at all.
+///
+/// # Errors
+/// If the file cannot be written. An older file of that name is then unchanged.
+pub fn write_npz_arrays(path: &Path, arrays: &[(&str, NpzArray<'_>)]) -> Result<(), Error> {
     super::replace(path, |out| {
         let mut zip = ZipWriter::new(out);
-        let (features, classes) = (classifier.mean.len(), classifier.classes.len());
-        let clip = [classifier.clip];
-        for (name, shape, values) in [
-            ("weights", &[features, classes][..], &classifier.weights[..]),
-            ("intercepts", &[classes], &classifier.intercepts),
-            ("mean", &[features], &classifier.mean),
-            ("deviation", &[features], &classifier.deviation),
-            ("clip", &[1], &clip),
-        ] {
-            entry(&mut zip, name, (values.len() * 8) as u64, |out| {
-                npy::write(out, "<f8", shape, values.iter().map(|value| Ok(value.to_le_bytes())))
-            })?;
+        for (name, array) in arrays {
+            match array {
+                NpzArray::Texts(list) => texts(&mut zip, name, list)?,
+                NpzArray::Floats(shape, values) => entry(&mut zip, name, values.len() * 8, |out| {
+                    npy::write(out, "<f8", shape, values.iter().map(|value| Ok(value.to_le_bytes())))
+                })?,
+            }
         }
-        let names: Vec<&str> = classifier.classes.iter().map(String::as_str).collect();
-        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
-        entry(&mut zip, "classes", (longest * classes * 4) as u64, |out| {
-            npy::write_texts(out, &[classes], &names)
-        })?;
-        zip.finish()?;
-        Ok(())
+        zip.finish()?.flush()
     })
 }
 
-/// Writes `features`, and what else is known: `labels`, `classes`, `files`, `model_digest`, `preprocessing`.
+/// Writes a table as the arrays `features`, `labels`, `classes`, `files`, `model_digest` and `preprocessing`. Unknown
+/// parts are left out.
 ///
-/// The same table gives the same bytes. They go to a temporary file beside `path` that gets its name when all of it
-/// is on disk.
+/// The same table gives the same bytes. The file appears complete or not at all.
 ///
 /// # Errors
-/// If the file cannot be written; an older one of that name is then still there.
+/// If the file cannot be written. An older file of that name is then unchanged.
 pub fn write_npz(path: &Path, table: &FeatureTable) -> Result<(), Error> {
     let parts = NpzParts {
         samples: table.samples(),
@@ -179,7 +206,7 @@ pub fn write_npz(path: &Path, table: &FeatureTable) -> Result<(), Error> {
     write_npz_rows(path, &parts, table.rows().map(row))
 }
 
-/// A table but for its features.
+/// A table without its features.
 pub(crate) struct NpzParts<'a> {
     pub(crate) samples: usize,
     pub(crate) width: usize,
@@ -188,7 +215,7 @@ pub(crate) struct NpzParts<'a> {
     pub(crate) source: Option<&'a FeatureSource>,
 }
 
-/// Like [`write_npz`], with features that come row by row, as little-endian bytes.
+/// Writes a table like [`write_npz`], with features that arrive row by row as little-endian bytes.
 pub(crate) fn write_npz_rows(
     path: &Path,
     parts: &NpzParts<'_>,
@@ -204,54 +231,54 @@ fn write(
 ) -> io::Result<()> {
     let mut zip = ZipWriter::new(out);
     let &NpzParts { samples, width, .. } = parts;
-    entry(&mut zip, "features", (samples * width * 4) as u64, |out| {
-        npy::write(out, "<f4", &[samples, width], rows)
-    })?;
+    entry(&mut zip, "features", samples * width * 4, |out| npy::write(out, "<f4", &[samples, width], rows))?;
     match parts.labels {
-        Some((TableLabels::Classes(labels), _)) => entry(&mut zip, "labels", (samples * 8) as u64, |out| {
+        Some((TableLabels::Classes(labels), _)) => entry(&mut zip, "labels", samples * 8, |out| {
             npy::write(out, "<i8", &[samples], labels.iter().map(|&label| Ok((label as u64).to_le_bytes())))
         })?,
         Some((TableLabels::Attributes(labels), classes)) => {
-            entry(&mut zip, "labels", labels.len() as u64, |out| {
+            entry(&mut zip, "labels", labels.len(), |out| {
                 let shape = [samples, classes.len()];
                 npy::write(out, "|b1", &shape, labels.iter().map(|&label| Ok([u8::from(label)])))
             })?;
         }
         None => (),
     }
-    let mut names = |name: &str, names: &[String]| {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let bytes = names.iter().map(|name| name.len()).max().unwrap_or(0) * names.len() * 4;
-        entry(&mut zip, name, bytes as u64, |out| npy::write_texts(out, &[names.len()], &names))
-    };
     if let Some((_, classes)) = parts.labels {
-        names("classes", classes)?;
+        texts(&mut zip, "classes", classes)?;
     }
     if !parts.files.is_empty() {
-        names("files", parts.files)?;
+        texts(&mut zip, "files", parts.files)?;
     }
     if let Some(source) = parts.source {
         for (name, text) in [("model_digest", &source.model_digest), ("preprocessing", &source.preprocessing)]
         {
-            entry(&mut zip, name, (text.len() * 4) as u64, |out| npy::write_texts(out, &[], &[text]))?;
+            entry(&mut zip, name, text.len() * 4, |out| npy::write_texts(out, &[], &[text]))?;
         }
     }
     zip.finish()?.flush()
 }
 
+fn texts<W: Write + Seek>(zip: &mut ZipWriter<W>, name: &str, texts: &[String]) -> io::Result<()> {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let bytes = texts.iter().map(|text| text.len()).max().unwrap_or(0) * texts.len() * 4;
+    entry(zip, name, bytes, |out| npy::write_texts(out, &[texts.len()], &texts))
+}
+
 fn entry<W: Write + Seek>(
     zip: &mut ZipWriter<W>,
     name: &str,
-    bytes: u64,
+    bytes: usize,
     write: impl FnOnce(&mut BufWriter<&mut ZipWriter<W>>) -> io::Result<()>,
 ) -> io::Result<()> {
-    // stored: features hardly get smaller, and others can map them into memory; the date is always the same
+    // uncompressed, because features hardly shrink and stored arrays can be mapped into memory; a fixed date makes
+    // the bytes reproducible
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Stored)
         .last_modified_time(zip::DateTime::default())
-        .large_file(bytes > LARGE);
+        .large_file(bytes as u64 > LARGE);
     zip.start_file(format!("{name}.npy"), options)?;
-    // elements are written one by one
+    // the buffer helps because elements are written one by one
     let mut out = BufWriter::with_capacity(1 << 16, zip);
     write(&mut out)?;
     out.flush()

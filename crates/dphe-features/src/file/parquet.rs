@@ -1,4 +1,4 @@
-//! Parquet: columns of numbers, or one column of lists; labels, attributes and files as in CSV.
+//! Parquet files with columns of numbers or one column of lists. Labels, attributes and files are found as in CSV.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,15 +14,15 @@ use super::csv::Columns;
 use super::label::Names;
 use super::npy::{half, too_large};
 use super::{ReadOptions, read_names};
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 use crate::{Error, FeatureTable};
 
-/// Rows decoded at a time.
+/// The number of rows decoded at a time.
 const BATCH: usize = 4096;
 
 pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
-    // the library checks most of what it reads, not all
-    contained(|| decode(path, options)).unwrap_or_else(|panic| Err(bad(ParquetError::General(panic))))
+    // the parquet crate panics on some damaged files
+    catch_panic(|| decode(path, options)).unwrap_or_else(|panic| Err(bad(ParquetError::General(panic))))
 }
 
 fn decode(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
@@ -37,7 +37,10 @@ fn decode(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
         [] => (),
         [list] if columns.features.contains(&list) => columns.features = vec![list],
         _ => {
-            return Err(Error::table("there are several columns of lists", "a single one, the features"));
+            return Err(Error::table(
+                "there are several columns of lists",
+                "Keep only the list column that holds the features.",
+            ));
         }
     }
 
@@ -49,13 +52,13 @@ fn decode(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
     }
     let Gathered { values, width, labels, attributes, files, .. } = gathered;
     if !lists.is_empty() {
-        // the width of lists is known only now
+        // the length of the lists is the number of features
         columns.features = (0..width).collect();
     }
     columns.table(values, labels, attributes, files, classes)
 }
 
-/// What has been read of the row groups so far.
+/// The data read from row groups so far.
 #[derive(Default)]
 struct Gathered {
     values: Vec<f32>,
@@ -125,7 +128,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// A column of lists, all of the same length.
+    /// Reads a column of lists that all have the same length.
     fn lists(
         &mut self,
         group: &dyn RowGroupReader,
@@ -133,7 +136,9 @@ impl Gathered {
         rows: usize,
         max_values: usize,
     ) -> Result<(), Error> {
-        let unequal = || Error::table("the lists are not equally long", "all samples with the same features");
+        let unequal = || {
+            Error::table("the lists differ in length", "Write the same number of features for every sample.")
+        };
         let (mut length, mut seen) = (0, 0);
         let before = self.values.len();
         numbers(group, column, |value, repeated| {
@@ -148,8 +153,9 @@ impl Gathered {
             }
             seen += usize::from(repeated == 0);
             length += 1;
-            let value =
-                value.ok_or_else(|| Error::table("a list or a part of one is missing", "full lists"))?;
+            let value = value.ok_or_else(|| {
+                Error::table("a list or an element of one is null", "Write lists without nulls.")
+            })?;
             if self.values.len() >= max_values {
                 return Err(too_large(self.values.len() + 1, max_values));
             }
@@ -185,7 +191,7 @@ impl Gathered {
                     _ => {
                         return Err(Error::table(
                             format!("row {row} is not 0 or 1"),
-                            "attributes of 0 and 1",
+                            "Write attributes as 0 and 1.",
                         ));
                     }
                 };
@@ -204,7 +210,7 @@ fn is_text(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Type::BYTE_ARRAY
 }
 
-/// The numbers of a column, and whether they continue a list.
+/// Passes the numbers of a column to `each`, with their repetition level, which is 0 for the first of a list.
 fn numbers(
     group: &dyn RowGroupReader,
     column: usize,
@@ -215,8 +221,8 @@ fn numbers(
     let plain = matches!(logical, None | Some(LogicalType::Integer { .. } | LogicalType::Float16));
     let not = || {
         Error::table(
-            "holds no plain numbers",
-            "columns of float or integer type; say which column is the label, and drop others",
+            "the column does not hold plain numbers",
+            "Use columns of float or integer type, name the label column, and drop other columns.",
         )
     };
     if !plain || descriptor.max_rep_level() > 1 {
@@ -240,7 +246,7 @@ fn numbers(
     }
 }
 
-/// The cells of a column as text.
+/// Passes the cells of a column to `each` as text.
 fn cells(
     group: &dyn RowGroupReader,
     column: usize,
@@ -256,7 +262,7 @@ fn cells(
     }
 }
 
-/// Hands on every cell of a column with its repetition level; `None` where there is nothing.
+/// Passes every cell of a column to `each` with its repetition level. A null is `None`.
 fn drain<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     max: i16,
@@ -283,11 +289,11 @@ fn drain<T: DataType>(
 
 fn bad(error: ParquetError) -> Error {
     Error::table(
-        format!("not readable as Parquet: {error}"),
-        "write it again, uncompressed or with snappy, gzip or lz4 compression",
+        format!("the file cannot be read as Parquet: {error}"),
+        "Write it again, uncompressed or with snappy, gzip or lz4 compression.",
     )
 }
 
 fn damaged() -> Error {
-    Error::table("the columns are damaged", "write the file again")
+    Error::table("the columns are damaged", "Write the file again.")
 }

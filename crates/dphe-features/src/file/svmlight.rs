@@ -1,4 +1,4 @@
-//! svmlight: `label feature:value feature:value ... # comment`, a sample a line; what is not named is 0.
+//! svmlight files: one line `label feature:value feature:value ... # comment` per sample. Missing features are 0.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, E
         if lines.read_until(b'\n', &mut line).map_err(Error::read(path))? == 0 {
             break;
         }
-        let text = core::str::from_utf8(&line).map_err(|_| bad(number, "no text"))?;
+        let text = core::str::from_utf8(&line).map_err(|_| bad(number, "the line is not UTF-8 text"))?;
         let text = text.split('#').next().unwrap_or_default().trim();
         if !text.is_empty() {
             sparse.push(text, number)?;
@@ -28,16 +28,16 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, E
     let first = options.first_feature.unwrap_or(usize::from(sparse.lowest != Some(0)));
     if sparse.lowest.is_some_and(|lowest| (lowest as usize) < first) {
         return Err(Error::table(
-            "there is a feature 0, and features are counted from 1",
-            "count them from 0",
+            "there is a feature 0, but features are numbered from 1",
+            "Number the features from 0.",
         ));
     }
     let seen = sparse.highest.map_or(0, |highest| highest as usize + 1 - first);
     let width = options.width.unwrap_or(seen);
     if seen > width {
         return Err(Error::table(
-            format!("there are {seen} features, more than the {width} that were asked for"),
-            "the width the other files have",
+            format!("there are {seen} features, more than the {width} that were requested"),
+            "Use the number of features of the other files.",
         ));
     }
     let samples = sparse.ends.len();
@@ -57,11 +57,11 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<FeatureTable, E
     table.with_labels(labels, classes)
 }
 
-/// The samples before it is known how many features there are.
+/// The samples in sparse form, before the number of features is known.
 #[derive(Default)]
 struct Sparse {
     pairs: Vec<(u32, f32)>,
-    /// Where the pairs of each sample end.
+    /// The end of each sample in `pairs`.
     ends: Vec<usize>,
     labels: Vec<Vec<i64>>,
     several: bool,
@@ -80,7 +80,8 @@ impl Sparse {
             self.several = true;
         }
         let labels: Option<Vec<i64>> = label.split(',').filter(|l| !l.is_empty()).map(whole).collect();
-        let labels = labels.ok_or_else(|| bad(number, &format!("label {label:?} is no whole number")))?;
+        let labels =
+            labels.ok_or_else(|| bad(number, &format!("the label {label:?} is not a whole number")))?;
         self.several |= labels.len() > 1;
         self.labels.push(labels);
 
@@ -88,8 +89,8 @@ impl Sparse {
         for word in first.into_iter().chain(words) {
             if word.starts_with("qid:") {
                 return Err(Error::table(
-                    format!("line {number} has a query number (qid), which is for ranking"),
-                    "remove the qid: columns",
+                    format!("line {number} has a query number (qid), which is used for ranking only"),
+                    "Remove the qid: columns.",
                 ));
             }
             let pair = word.split_once(':');
@@ -98,7 +99,7 @@ impl Sparse {
                 return Err(bad(number, &format!("{word:?} is not feature:value")));
             };
             if before.is_some_and(|before| before >= feature) {
-                return Err(bad(number, "the features are not in rising order"));
+                return Err(bad(number, "the features are not in ascending order"));
             }
             before = Some(feature);
             self.lowest = Some(self.lowest.map_or(feature, |lowest| lowest.min(feature)));
@@ -121,15 +122,15 @@ impl Sparse {
             .len()
             .checked_mul(count)
             .filter(|&size| count <= MOST_CLASSES && size <= super::MOST_VALUES);
-        let mut attributes = reserve(size.ok_or_else(|| bad(1, "labels are too many"))?)?;
+        let mut attributes = reserve(size.ok_or_else(|| bad(1, "there are too many labels"))?)?;
         attributes.resize(self.labels.len() * count, false);
         for (row, labels) in attributes.chunks_exact_mut(count.max(1)).zip(&self.labels) {
             for &label in labels {
                 let place = usize::try_from(label).ok().and_then(|label| row.get_mut(label));
                 *place.ok_or_else(|| {
                     Error::table(
-                        format!("label {label} is not one of {count}, counted from 0"),
-                        "the list of classes the labels were made with",
+                        format!("label {label} is not one of {count} (numbered from 0)"),
+                        "Use the list of classes that the labels were made with.",
                     )
                 })? = true;
             }
@@ -145,5 +146,5 @@ fn whole(text: &str) -> Option<i64> {
 }
 
 fn bad(line: usize, what: &str) -> Error {
-    Error::table(format!("line {line}: {what}"), "lines of the form: 3 1:0.5 7:2.25 # comment")
+    Error::table(format!("line {line}: {what}"), "Write lines of the form: 3 1:0.5 7:2.25 # comment")
 }

@@ -1,7 +1,7 @@
-//! Tiny ONNX networks, written by hand: a chain of nodes without weights.
+//! Tiny hand-encoded ONNX networks: a chain of nodes without weights.
 #![allow(dead_code, reason = "every test uses a part of it")]
 
-/// A field of a protocol buffer: its number, then bytes with their length.
+/// Encodes a length-delimited protocol buffer field.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -18,7 +18,7 @@ fn number(number: u8, value: u8) -> Vec<u8> {
     vec![number << 3, value]
 }
 
-/// A tensor's name and shape; `None` is an axis of any size.
+/// Encodes a tensor's name and shape. `None` is an axis of any size.
 fn value(name: &str, shape: &[Option<usize>]) -> Vec<u8> {
     let axis = |size: &Option<usize>| match size {
         Some(size) => {
@@ -38,7 +38,7 @@ fn value(name: &str, shape: &[Option<usize>]) -> Vec<u8> {
     [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
 }
 
-/// A network that applies `operators` to pictures of `side` pixels; tensors are named `t0`, `t1`, ...
+/// Encodes a network that applies `operators` to pictures of `side` pixels. Its tensors are named `t0`, `t1`, ...
 pub(crate) fn network(side: usize, operators: &[&str], output_axes: usize) -> Vec<u8> {
     let nodes = operators.iter().enumerate().flat_map(|(i, operator)| {
         let node = [

@@ -1,13 +1,13 @@
-//! The real protocol, all three roles in one process.
+//! The protocol, with all parties in one process.
 
+use dphe::wire::Encode as _;
 use dphe::{Aggregator, KeyGenerator, Round, TaskParams, Threads, User, UserId};
-use dphe_learn::Weights;
 use rand_core::CryptoRng;
 
-use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting, codec};
+use super::{Average, Averaged, UserUpdate, ValueSum, Weighting, check_users};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
-/// Users, an aggregator and a key generator. Nothing passes between them but what would pass in earnest.
+/// An encrypted sum: users, an aggregator and a key generator that exchange what they would exchange in a deployment.
 #[derive(Debug)]
 pub struct DpheAverage<R> {
     weighting: Weighting,
@@ -19,10 +19,11 @@ pub struct DpheAverage<R> {
 }
 
 impl<R: CryptoRng> DpheAverage<R> {
-    /// Makes a key and enrols this many users.
+    /// Generates a key and enrols this many users.
     ///
     /// # Errors
-    /// If the task cannot hold the counts of the weighting, or there are fewer users than it demands.
+    /// If the fixed point of the task cannot represent the counts of the weighting, or there are fewer users than the
+    /// task demands.
     pub fn new(
         task: TaskParams,
         weighting: Weighting,
@@ -30,14 +31,14 @@ impl<R: CryptoRng> DpheAverage<R> {
         mut rng: R,
         threads: Threads,
     ) -> Result<Self, Error> {
-        // before the key, which takes long
-        check_weighting(&task, weighting)?;
+        // Generating the key takes long, so check first.
+        weighting.check_task(&task)?;
         check_enrolled(&task, users)?;
         let key_generator = KeyGenerator::new(task, &mut rng, threads)?;
         Self::with_key_generator(key_generator, weighting, users, rng, threads)
     }
 
-    /// Enrols this many users with a key generator that has its key already.
+    /// Enrols this many users with a key generator that already has its key.
     ///
     /// # Errors
     /// As [`DpheAverage::new`].
@@ -48,7 +49,7 @@ impl<R: CryptoRng> DpheAverage<R> {
         mut rng: R,
         threads: Threads,
     ) -> Result<Self, Error> {
-        check_weighting(key_generator.task(), weighting)?;
+        weighting.check_task(key_generator.task())?;
         check_enrolled(key_generator.task(), users)?;
         let users = (1..=users)
             .filter_map(|number| u32::try_from(number).ok().and_then(UserId::new))
@@ -58,20 +59,9 @@ impl<R: CryptoRng> DpheAverage<R> {
         Ok(Self { weighting, key_generator, aggregator, users, rng, threads })
     }
 
-    /// The key generator, whose key may serve another task.
+    /// Returns the key generator, whose key may be used for another task.
     pub fn into_key_generator(self) -> KeyGenerator {
         self.key_generator
-    }
-
-    fn seal(
-        &mut self,
-        round: Round,
-        form: &Form,
-        contribution: &Contribution,
-    ) -> Result<dphe::SealedUpdate, Error> {
-        let update = codec::encode(self.key_generator.task(), form, contribution)?;
-        let user = &self.users[contribution.user];
-        Ok(user.seal(round, &update, &mut self.rng, self.threads)?)
     }
 }
 
@@ -87,21 +77,20 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
     fn average(
         &mut self,
         round: Round,
-        global: &Weights,
-        contributions: &[Contribution],
+        updates: &[UserUpdate],
         stopwatch: &mut Stopwatch,
-        seconds: &mut Seconds,
     ) -> Result<Averaged, Error> {
-        let (weighting, enrolled, threads) = (self.weighting, self.users.len(), self.threads);
-        let kind = check_round(self.task(), weighting, enrolled, global, contributions)?;
-        let form = Form::of(self.task(), weighting, global);
-        let (mut cost, mut clipped) = (Cost::default(), 0);
+        let threads = self.threads;
+        check_users(self.task(), self.users.len(), updates)?;
+        let (mut cost, mut seconds, mut clipped) = (Cost::default(), Seconds::default(), 0);
         let mut collecting = self.aggregator.begin(round);
-        for contribution in contributions {
-            let sealed = stopwatch.time(&mut seconds.seal, || self.seal(round, &form, contribution))?;
+        for UserUpdate { user, update } in updates {
+            let user = &self.users[*user];
+            let seal = || user.seal(round, update, &mut self.rng, threads);
+            let sealed = stopwatch.time(&mut seconds.seal, seal)?;
             clipped += sealed.clipped();
-            cost.ciphertexts = cost.ciphertexts.max(sealed.ciphertexts(self.task()));
-            cost.bytes = cost.bytes.max(sealed.to_body().len());
+            cost.ciphertexts = cost.ciphertexts.max(sealed.ciphertexts());
+            cost.bytes = cost.bytes.max(sealed.to_bytes().len());
             stopwatch.time(&mut seconds.aggregate, || collecting.accept(sealed, threads))?;
         }
         let task = self.task();
@@ -112,19 +101,20 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
             cost.singles = Some(collecting.overlap().share_of_singles());
         }
         let sealed = stopwatch
-            .time(&mut seconds.aggregate, || collecting.close(threads))
+            .time(&mut seconds.aggregate, || collecting.finish(threads))
             .map_err(|still| Error::Protocol(still.into()))?;
         let sum =
             stopwatch.time(&mut seconds.open, || self.key_generator.open(sealed, &mut self.rng, threads))?;
-        // nobody can seal or reorder for this round again, absent users neither
+        // No user can seal and the aggregator cannot reorder for this round again.
         let next = round.next();
         self.users.iter_mut().for_each(|user| user.advance(next));
         self.aggregator.advance(next);
-        let averaged = codec::decode(self.task(), &form, kind, &sum)?;
-        Ok(Averaged { clipped: Some(clipped), cost, ..averaged })
+        let sum = ValueSum::of(self.task(), &sum);
+        Ok(Averaged { sum, clipped: Some(clipped), cost, seconds })
     }
 }
 
+/// Fails unless the task allows sums of this many users.
 fn check_enrolled(task: &TaskParams, users: usize) -> Result<(), Error> {
     let needed = task.floor(users);
     if users < needed { Err(Error::TooFewUsers { users, needed }) } else { Ok(()) }

@@ -1,40 +1,39 @@
-//! No encryption: what all the effort is to be compared with.
+//! Sums without encryption, for comparison.
 
 use dphe::{ClipRule, Round, TaskParams};
-use dphe_learn::Weights;
 
-use super::{Average, Averaged, Contribution, Form, Weighting, check_round, check_weighting};
+use super::{Average, Averaged, UserUpdate, ValueSum, Weighting, check_users};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
-/// Adds in the clear, by the rules of the same task: the control of every experiment.
+/// A sum without encryption, by the rules of the same task: the control of experiments.
 #[derive(Clone, Debug)]
 pub struct PlainAverage {
     task: TaskParams,
     weighting: Weighting,
     users: usize,
-    rounds_numbers: bool,
+    rounds_values: bool,
 }
 
 impl PlainAverage {
-    /// Averages of this many users in floating point.
+    /// Creates sums of this many users in floating point.
     ///
     /// # Errors
-    /// If the task cannot hold the counts of the weighting.
+    /// If the fixed point of the task cannot represent the counts of the weighting.
     pub fn new(task: TaskParams, weighting: Weighting, users: usize) -> Result<Self, Error> {
-        check_weighting(&task, weighting)?;
-        Ok(Self { task, weighting, users, rounds_numbers: false })
+        weighting.check_task(&task)?;
+        Ok(Self { task, weighting, users, rounds_values: false })
     }
 
-    /// The same with every number rounded to the task's fixed point before it is added, as encryption does: then
-    /// both agree bit for bit.
+    /// Rounds every value to the task's fixed point before it is added, as encryption does. Both then agree bit for
+    /// bit.
     #[must_use]
     pub fn rounded(self) -> Self {
-        Self { rounds_numbers: true, ..self }
+        Self { rounds_values: true, ..self }
     }
 
-    /// A number as it is added. Written here once more, so that the control does not repeat what it controls.
-    fn number(&self, index: usize, value: f64, clipped: &mut usize) -> Result<f64, Error> {
-        if !self.rounds_numbers {
+    /// Rounds a value if asked to. It repeats the rule of `dphe` on purpose, so that the control is independent.
+    fn value(&self, index: usize, value: f64, clipped: &mut usize) -> Result<f64, Error> {
+        if !self.rounds_values {
             return Ok(value);
         }
         let config = self.task.config();
@@ -60,32 +59,38 @@ impl Average for PlainAverage {
     fn average(
         &mut self,
         _round: Round,
-        global: &Weights,
-        contributions: &[Contribution],
+        updates: &[UserUpdate],
         stopwatch: &mut Stopwatch,
-        seconds: &mut Seconds,
     ) -> Result<Averaged, Error> {
-        let kind = check_round(&self.task, self.weighting, self.users, global, contributions)?;
-        let form = Form::of(&self.task, self.weighting, global);
-        let mut flat = vec![0.0; global.dimension()];
-        let mut dense = vec![0.0; self.task.dense()];
-        let mut cost = Cost { shards: 1, ..Cost::default() };
+        check_users(&self.task, self.users, updates)?;
+        let (dimension, dense_values) = (self.task.dimension(), self.task.dense());
+        let (mut weights, mut dense) = (vec![0.0; dimension], vec![0.0; dense_values]);
+        let (mut cost, mut seconds) = (Cost { shards: 1, ..Cost::default() }, Seconds::default());
         let mut clipped = 0;
         stopwatch.time(&mut seconds.aggregate, || {
-            for contribution in contributions {
-                let numbers = form.numbers(contribution);
-                for (&index, &value) in numbers.indices.iter().zip(&numbers.values) {
-                    flat[index] += self.number(index, value, &mut clipped)?;
+            for user in updates {
+                let (sent, sent_dense) = (user.update.weights(), user.update.dense());
+                check_length("weights", dimension, sent.dimension())?;
+                check_length("dense values", dense_values, sent_dense.len())?;
+                for (index, value) in user.entries() {
+                    weights[index] += self.value(index, value, &mut clipped)?;
                 }
-                for (index, (sum, &value)) in dense.iter_mut().zip(&numbers.dense).enumerate() {
-                    *sum += self.number(index, value, &mut clipped)?;
+                for (index, (sum, &value)) in dense.iter_mut().zip(sent_dense).enumerate() {
+                    *sum += self.value(index, value, &mut clipped)?;
                 }
-                // as single-precision numbers, without the indices
-                cost.bytes = cost.bytes.max(4 * (numbers.values.len() + numbers.dense.len()));
+                // The size in single precision, without indices.
+                cost.bytes = cost.bytes.max(4 * (sent.values().len() + sent_dense.len()));
             }
             Ok::<(), Error>(())
         })?;
-        let averaged = form.averaged(kind, contributions.len(), flat, dense)?;
-        Ok(Averaged { clipped: self.rounds_numbers.then_some(clipped), cost, ..averaged })
+        let sum = ValueSum { users: updates.len(), weights, dense };
+        Ok(Averaged { sum, clipped: self.rounds_values.then_some(clipped), cost, seconds })
+    }
+}
+
+fn check_length(what: &'static str, expected: usize, found: usize) -> Result<(), Error> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(Error::Protocol(dphe::Error::Dimension { what, expected, found })),
     }
 }

@@ -1,14 +1,14 @@
-//! The strength of L1 from round to round, by public numbers alone.
+//! The strength of L1 from round to round. It follows from public numbers only.
 
 use dphe_learn::StrengthController;
 
 use crate::Error;
 
-/// The controller, and what the guard made of it.
+/// The controller, and the limit that the guard sets for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steering {
     controller: StrengthController,
-    /// The strength is never raised above this: what it was when the guard gave alarm, halved.
+    /// The strength is never raised above this, half the strength at which the guard raised an alarm.
     ceiling: f64,
 }
 
@@ -17,17 +17,17 @@ impl Steering {
         Self { controller, ceiling: f64::INFINITY }
     }
 
-    /// The strength of the round to come.
+    /// Returns the strength of the next round.
     pub(super) fn strength(&self) -> f64 {
         self.controller.strength().min(self.ceiling)
     }
 
-    /// Takes in the mean density of a round.
+    /// Records the average density of a round.
     pub(super) fn observe(&mut self, density: f64) -> Result<(), Error> {
         Ok(self.controller.observe(density)?)
     }
 
-    /// After an alarm: half the strength from now on, once. Says whether there is anything left to try.
+    /// Halves the strength after the first alarm. Returns false after the second one.
     pub(super) fn relent(&mut self) -> bool {
         let first = self.ceiling.is_infinite();
         if first {

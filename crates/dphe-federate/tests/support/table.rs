@@ -1,4 +1,4 @@
-//! Methods by accuracy and cost.
+//! A table of methods with their accuracy and cost.
 
 use dphe_federate::{RoundReport, Seconds};
 
@@ -14,12 +14,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A run that sent nothing.
+    /// A run without updates.
     pub(crate) fn of_accuracy(accuracy: f64) -> Self {
         Self { accuracy: 100.0 * accuracy, ..Self::default() }
     }
 
-    /// A run of these rounds: the last accuracy, the largest message, the mean time.
+    /// A run of these rounds: the last accuracy, the largest update, the average time.
     pub(crate) fn of(reports: &[RoundReport]) -> Self {
         let rounds = reports.len() as f64;
         let mean = |f: fn(&RoundReport) -> f64| reports.iter().map(f).sum::<f64>() / rounds;
@@ -27,7 +27,7 @@ impl Row {
             |f: fn(Seconds) -> f64| reports.iter().filter_map(|r| r.seconds).map(f).sum::<f64>() / rounds;
         Self {
             accuracy: 100.0 * reports.last().and_then(|r| r.accuracy).unwrap_or(f64::NAN),
-            sparsity: 100.0 * mean(|r| r.message_sparsity),
+            sparsity: 100.0 * mean(|r| r.update_sparsity),
             ciphertexts: reports.iter().map(|r| r.cost.ciphertexts).max().unwrap_or(0),
             bytes: reports.iter().map(|r| r.cost.bytes).max().unwrap_or(0),
             clipped: reports.iter().filter_map(|r| r.clipped).sum(),
@@ -41,7 +41,7 @@ impl Row {
     }
 }
 
-/// Runs by method, one a split.
+/// The runs of every method, one per split.
 #[derive(Default)]
 pub(crate) struct Table(Vec<(String, Vec<Row>)>);
 
@@ -57,22 +57,22 @@ impl Table {
         self.0.iter().find(|(n, _)| n == name).map_or(&[], |(_, rows)| rows)
     }
 
-    /// The mean accuracy, in per cent; of a method that was not run, none that passes a comparison.
+    /// The average accuracy in percent, or NaN for a method that was not run.
     pub(crate) fn accuracy(&self, name: &str) -> f64 {
         mean(self.rows(name), |row| row.accuracy)
     }
 
-    /// Ciphertexts of the longest message.
+    /// Ciphertexts of the longest update.
     pub(crate) fn ciphertexts(&self, name: &str) -> usize {
         self.rows(name).iter().map(|row| row.ciphertexts).max().unwrap_or(0)
     }
 
     pub(crate) fn print(&self, splits: u64) {
         println!(
-            "after {splits} splits; a message's ciphertexts and bytes; processor seconds a round, all users together; numbers cut to the range"
+            "after {splits} splits; ciphertexts and bytes per update; processor seconds per round, all users together; clipped values"
         );
         println!(
-            "| message | accuracy % | zeros % | ciphertexts | bytes | train | seal | add | open | cut |"
+            "| payload | accuracy % | zeros % | ciphertexts | bytes | train | seal | add | open | cut |"
         );
         println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
         for (name, rows) in &self.0 {

@@ -1,23 +1,23 @@
-//! Small data, small keys.
+//! Small data sets and small keys.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use chacha20::ChaCha20Rng;
 use dphe::{Profile, TaskConfig, TaskId, TaskParams, Threads, hazmat};
 use dphe_federate::{DpheAverage, PlainAverage, Weighting, propose};
 use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
-use dphe_learn::update::{LocalTrainer, Message};
+use dphe_learn::update::{LocalTrainer, Payload};
 use dphe_learn::{Dataset, Features, Labels, Seed, Weights};
 use rand_core::SeedableRng;
 
 pub(crate) const WIDTH: usize = 20;
 pub(crate) const CLASSES: usize = 4;
 
-/// Samples around one centre a class, with much noise.
+/// Samples around one centre per class, with much noise.
 pub(crate) fn data(seed: u64, samples: usize) -> Dataset<f64> {
     data_of(seed, samples, CLASSES as u32)
 }
 
-/// The same with only the first few classes in it.
+/// The same with samples of the first few classes only.
 pub(crate) fn data_of(seed: u64, samples: usize, present: u32) -> Dataset<f64> {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {
@@ -45,26 +45,26 @@ pub(crate) fn learner(l1_ratio: f64, strength: f64) -> Sgd {
     SgdParams { penalty, epochs: 3, ..SgdParams::new(schedule) }.check().unwrap()
 }
 
-pub(crate) fn trainer(message: Message) -> LocalTrainer {
-    let l1 = matches!(message, Message::SparseWeights { .. } | Message::SparseDifferences { .. });
+pub(crate) fn trainer(payload: Payload) -> LocalTrainer {
+    let l1 = matches!(payload, Payload::SparseWeights { .. } | Payload::SparseDifferences { .. });
     let learner = if l1 { learner(0.5, 0.05) } else { learner(0.0, 1e-3) };
-    LocalTrainer::new(learner, message).unwrap()
+    LocalTrainer::new(learner, payload).unwrap()
 }
 
 pub(crate) fn initial() -> Weights {
     learner(0.0, 1e-3).fit(&data(0, 24), &Seed::new(0)).unwrap()
 }
 
-/// A proposed task, with a key that is no protection.
+/// A proposed task with a key too short to protect anything.
 pub(crate) fn task(
     profile: Profile,
-    message: Message,
+    payload: Payload,
     weighting: Weighting,
     change: impl FnOnce(&mut TaskConfig),
 ) -> TaskParams {
-    let mut config = propose(profile, message, &initial(), 16, weighting).unwrap();
+    let mut config = propose(profile, payload, &initial(), 16, weighting).unwrap();
     config.key_bits = 512;
-    if message == Message::Rotating {
+    if payload == Payload::Rotating {
         config.capacity = 5;
     }
     change(&mut config);

@@ -1,9 +1,9 @@
-//! What is to be learnt about each sample.
+//! The labels of samples.
 
 use super::check_index;
 use crate::Error;
 
-/// One class for every sample, or several attributes that each are there or not.
+/// One class per sample, or several attributes that a sample has or not.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Labels(Kind);
 
@@ -11,15 +11,16 @@ pub struct Labels(Kind);
 enum Kind {
     // Invariant: not empty, every label < classes.
     Classes { labels: Vec<u32>, classes: usize },
-    // Invariant: not empty, one row of `attributes` a sample.
+    // Invariant: not empty, one row of `attributes` per sample.
     Attributes { present: Vec<bool>, attributes: usize },
 }
 
 impl Labels {
-    /// One class a sample, counted from 0. A class without any sample is fine: others may have it.
+    /// Creates labels with one class per sample, numbered from 0. A class may have no samples, because other users
+    /// may have some.
     ///
     /// # Errors
-    /// No samples, no classes, or a label that is not below `classes`.
+    /// If there are no samples or classes, or a label is not below `classes`.
     pub fn classes(classes: usize, labels: Vec<u32>) -> Result<Self, Error> {
         if classes == 0 {
             return Err(Error::Empty { what: "classes" });
@@ -33,10 +34,10 @@ impl Labels {
         }
     }
 
-    /// Attributes, each present or not, one row of `attributes` a sample. One attribute makes a binary problem.
+    /// Creates labels with one row of `attributes` per sample. A single attribute makes a binary problem.
     ///
     /// # Errors
-    /// No samples, no attributes, or a last row that is not whole.
+    /// If there are no samples or attributes, or the last row is incomplete.
     pub fn attributes(attributes: usize, present: Vec<bool>) -> Result<Self, Error> {
         if attributes == 0 {
             return Err(Error::Empty { what: "attributes" });
@@ -54,7 +55,7 @@ impl Labels {
         Ok(Self(Kind::Attributes { present, attributes }))
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Classes { labels, .. } => labels.len(),
@@ -62,12 +63,12 @@ impl Labels {
         }
     }
 
-    /// Never true: there is at least one sample.
+    /// Always returns false, because there is at least one sample.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many classes or attributes there are: one linear function is learnt for each.
+    /// Returns the number of classes or attributes. One linear function is trained for each.
     pub fn class_count(&self) -> usize {
         match self.0 {
             Kind::Classes { classes, .. } => classes,
@@ -75,10 +76,10 @@ impl Labels {
         }
     }
 
-    /// Whether the sample has this class or attribute.
+    /// Returns whether the sample has this class or attribute.
     ///
     /// # Panics
-    /// If there is no such sample.
+    /// If the sample does not exist.
     #[inline(always)]
     pub fn is_positive(&self, sample: usize, class: usize) -> bool {
         match &self.0 {
@@ -89,20 +90,20 @@ impl Labels {
         }
     }
 
-    /// The classes, one a sample, or an error that names `what` needs them.
+    /// Returns the class of each sample. `what` names the operation that needs classes, for the error.
     ///
     /// # Errors
-    /// If these are attributes.
+    /// If the labels are attributes.
     pub fn as_classes(&self, what: &'static str) -> Result<&[u32], Error> {
         match &self.0 {
             Kind::Classes { labels, .. } => Ok(labels),
             Kind::Attributes { .. } => {
-                Err(Error::Unsuited { what, needed: "one class a sample", found: "attributes" })
+                Err(Error::Unsuited { what, needed: "one class per sample", found: "attributes" })
             }
         }
     }
 
-    /// How many samples have each class or attribute.
+    /// Returns the number of samples per class or attribute.
     pub fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.class_count()];
         match &self.0 {
@@ -116,7 +117,7 @@ impl Labels {
         counts
     }
 
-    /// The labels of these samples, in this order.
+    /// Copies the labels of these samples, in this order.
     pub(super) fn select(&self, samples: &[usize]) -> Result<Self, Error> {
         for &sample in samples {
             check_index("sample", sample, self.len())?;
@@ -136,7 +137,7 @@ impl Labels {
         }
     }
 
-    /// Writes +1 or -1 for the `targets.len()` classes from `first` on; classes beyond the end get -1.
+    /// Writes +1 or -1 for the `targets.len()` classes from `first` on. Classes beyond the last get -1.
     #[inline(always)]
     pub(crate) fn write_targets<T: crate::Real>(&self, sample: usize, first: usize, targets: &mut [T]) {
         targets.fill(-T::ONE);
@@ -159,7 +160,7 @@ impl Labels {
 }
 
 impl core::fmt::Debug for Labels {
-    /// The sizes only: the labels are somebody's data.
+    /// Shows the sizes only, because the labels are private data.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let kind = match self.0 {
             Kind::Classes { .. } => "classes",
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_signs_of_a_window_of_classes() {
+    fn targets_are_plus_or_minus_one_for_a_range_of_classes() {
         let classes = Labels::classes(5, vec![3, 0]).unwrap();
         let mut targets = [0.0f32; 4];
         classes.write_targets(0, 0, &mut targets);

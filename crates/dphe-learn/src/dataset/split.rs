@@ -1,21 +1,21 @@
-//! Seeded splits: by class for training and testing, by chance for users.
+//! Seeded splits of samples: by class into training and test data, and into the shares of users.
 
 use super::Labels;
 use crate::{Error, Seed};
 
-/// Sample numbers: so many of every class to train on, the next ones to test on.
+/// The sample numbers of a split into training and test data, by class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerClassSplit {
-    /// Samples to train on, class after class.
+    /// The training samples, class after class.
     pub train: Vec<usize>,
-    /// Samples to test on, class after class.
+    /// The test samples, class after class.
     pub test: Vec<usize>,
 }
 
-/// Takes the first `train` samples of every class in a random order and at most `test` of those that follow.
+/// Shuffles the samples of every class and takes `train` of them for training and at most `test` others for testing.
 ///
 /// # Errors
-/// If the labels are attributes, or a class has too few samples to train on.
+/// If the labels are attributes, or a class has fewer than `train` samples.
 pub fn split_per_class(
     labels: &Labels,
     train: usize,
@@ -43,7 +43,7 @@ pub fn split_per_class(
     Ok(split)
 }
 
-/// Deals `samples` to `users` at random, in shares whose sizes differ by at most one, the larger ones first.
+/// Deals `samples` to `users` at random. The sizes of the shares differ by at most one, and larger shares come first.
 ///
 /// # Errors
 /// If there are no users or fewer samples than users.
@@ -52,7 +52,7 @@ pub fn shares(samples: &[usize], users: usize, seed: &Seed) -> Result<Vec<Vec<us
         return Err(Error::Empty { what: "users" });
     }
     if samples.len() < users {
-        return Err(Error::TooFewSamples { what: "one share a user", needed: users, found: samples.len() });
+        return Err(Error::TooFewSamples { what: "one share per user", needed: users, found: samples.len() });
     }
     let mut samples = samples.to_vec();
     seed.derive("shares", 0).stream().shuffle(&mut samples);
@@ -67,29 +67,31 @@ pub fn shares(samples: &[usize], users: usize, seed: &Seed) -> Result<Vec<Vec<us
         .collect())
 }
 
-/// Who gets which samples.
+/// The rule by which samples are dealt to users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dealing {
-    /// Everybody an equal share, at random; no sample twice.
+    /// Every user gets an equal share at random, and no sample is dealt twice.
     #[default]
     Disjoint,
-    /// The samples are dealt this many times over, each time to as many of the users, so that so many users hold each
-    /// of them.
+    /// The samples are dealt `copies` times, each time to another group of users, so that `copies` users hold each
+    /// sample.
     Duplicated {
-        /// How many users hold a sample. Divides the number of users.
+        /// The number of users that hold each sample. It must divide the number of users.
         copies: usize,
     },
-    /// Samples in the order of their classes are cut into pieces, and everybody gets this many: users see few classes.
+    /// The samples are sorted by class and cut into pieces, and every user gets `pieces` of them, so that users see
+    /// few classes.
     ByClass {
-        /// Pieces a user gets; few make users more different.
+        /// The number of pieces per user. Fewer pieces make users more different.
         pieces: usize,
     },
 }
 
-/// Deals samples to users by a rule. Reproducible by seed.
+/// Deals samples to users by a rule.
 ///
 /// # Errors
-/// If there are too few samples, copies do not divide the users, or classes are wanted and the labels are attributes.
+/// If there are too few samples, `copies` does not divide the number of users, or the rule needs classes and the
+/// labels are attributes.
 pub fn deal(
     labels: &Labels,
     samples: &[usize],
@@ -127,7 +129,7 @@ pub fn deal(
             let count = users.saturating_mul(pieces);
             if users == 0 || sorted.len() < count {
                 let (needed, found) = (count.max(1), sorted.len());
-                return Err(Error::TooFewSamples { what: "one sample a piece", needed, found });
+                return Err(Error::TooFewSamples { what: "one sample per piece", needed, found });
             }
             let piece = |i: usize| &sorted[sorted.len() * i / count..sorted.len() * (i + 1) / count];
             let order: Vec<usize> = (0..count).collect();
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_cover_everything_once() {
+    fn shares_cover_every_sample_once() {
         let samples: Vec<usize> = (100..117).collect();
         let shares = shares(&samples, 5, &Seed::new(3)).unwrap();
         assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 3, 3, 3]);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_dealing() {
+    fn dealing_rules_give_disjoint_duplicated_or_skewed_shares() {
         let labels = Labels::classes(4, (0..40).map(|i| i % 4).collect()).unwrap();
         let samples: Vec<usize> = (0..40).collect();
         let deal = |rule| deal(&labels, &samples, 4, rule, &Seed::new(1));

@@ -1,14 +1,14 @@
-//! k-means++ (Arthur and Vassilvitskii, SODA 2007), greedy: of a few candidates the best.
+//! Greedy k-means++ (Arthur and Vassilvitskii, SODA 2007).
 
 use super::Centroids;
 use crate::{Error, Features, Real, Seed};
 
-/// Chooses samples that are far from each other as first centres. Each next one is drawn `2 + ln k` times with
-/// chances proportional to the squared distance from the centres so far, and the draw that lowers the sum of those
-/// distances most is kept.
+/// Chooses samples that are far from each other as initial centroids. For each centroid, `2 + ln k` candidates are
+/// drawn with probability proportional to the squared distance from the centroids so far, and the candidate that
+/// lowers the sum of these distances most is kept.
 ///
 /// # Errors
-/// No clusters, or fewer samples than clusters.
+/// If there are no clusters, or fewer samples than clusters.
 pub fn plus_plus<T: Real>(features: &Features<T>, clusters: usize, seed: &Seed) -> Result<Centroids, Error> {
     if clusters == 0 {
         return Err(Error::Empty { what: "clusters" });
@@ -41,7 +41,7 @@ pub fn plus_plus<T: Real>(features: &Features<T>, clusters: usize, seed: &Seed) 
     Centroids::new(features.width(), flat)
 }
 
-/// A sample with chances proportional to its distance; any, if all are zero.
+/// Draws a sample with probability proportional to its distance, or any sample if all distances are zero.
 fn draw(distances: &[f64], stream: &mut crate::seed::Stream) -> usize {
     let mut sums = Vec::with_capacity(distances.len());
     let mut total = 0.0;
@@ -61,7 +61,7 @@ fn distances_to<T: Real>(features: &Features<T>, centre: usize) -> Vec<f64> {
     features
         .rows()
         .map(|row| {
-            // four sums, so that additions need not wait for each other
+            // four independent sums hide the latency of additions
             let mut sums = [T::ZERO; 4];
             for (a, b) in row.chunks(4).zip(centre.chunks(4)) {
                 for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
@@ -76,21 +76,22 @@ fn distances_to<T: Real>(features: &Features<T>, centre: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Threads;
+    use std::num::NonZeroUsize;
+
     use crate::kmeans::tests::clouds;
 
     #[test]
-    fn finds_every_cloud() {
+    fn every_cluster_gets_an_initial_centroid() {
         let (features, truth) = clouds(12, 10, 20);
         let centroids = plus_plus(&features, 12, &Seed::new(1)).unwrap();
-        let assigned = centroids.assign(&features, Threads::ONE).unwrap();
+        let assigned = centroids.assign(&features, NonZeroUsize::MIN).unwrap();
         let ami = crate::metrics::adjusted_mutual_information(&truth, &assigned).unwrap();
         assert!(ami.arithmetic > 0.99, "{ami:?}");
         assert_eq!(centroids, plus_plus(&features, 12, &Seed::new(1)).unwrap());
     }
 
     #[test]
-    fn equal_samples_and_too_few() {
+    fn equal_samples_are_accepted_and_too_few_are_refused() {
         let same = Features::new(2, vec![1.0f32; 10]).unwrap();
         assert_eq!(plus_plus(&same, 3, &Seed::new(0)).unwrap().clusters(), 3);
         assert!(matches!(plus_plus(&same, 6, &Seed::new(0)), Err(Error::TooFewSamples { .. })));

@@ -1,31 +1,33 @@
-//! Plain baselines: mini-batches (Sculley, WWW 2010) and full passes (Lloyd).
+//! Plain baselines: mini-batch k-means (Sculley, WWW 2010) and Lloyd's algorithm.
+
+use std::num::NonZeroUsize;
 
 use super::{Centroids, means};
-use crate::{Error, Features, Real, Seed, Threads};
+use crate::{Error, Features, Real, Seed};
 
-/// Mini-batch k-means: every batch is assigned first, then every sample pulls its centre by one over the number of
-/// samples the centre has seen.
+/// Mini-batch k-means. Every batch is assigned first; then every sample moves its centroid by one over the number of
+/// samples that the centroid has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MiniBatch {
-    /// Samples in a batch, drawn with replacement; normally 300.
+    /// The number of samples per batch, drawn with replacement. The default is 300.
     pub batch: usize,
-    /// Batches; normally 60.
+    /// The number of batches. The default is 60.
     pub iterations: usize,
-    /// Threads a call may use.
-    pub threads: Threads,
+    /// The number of threads. Results do not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for MiniBatch {
     fn default() -> Self {
-        Self { batch: 300, iterations: 60, threads: Threads::ONE }
+        Self { batch: 300, iterations: 60, threads: NonZeroUsize::MIN }
     }
 }
 
 impl MiniBatch {
-    /// Improves centres. The first sample that a centre gets replaces it.
+    /// Improves centroids. The first sample of a centroid replaces it.
     ///
     /// # Errors
-    /// No batch, no iterations, or samples of another width.
+    /// If a parameter is zero or the number of features per sample differs.
     pub fn fit<T: Real>(
         &self,
         start: &Centroids,
@@ -57,16 +59,16 @@ impl MiniBatch {
     }
 }
 
-/// Full passes: every centre becomes the mean of its samples, until none changes its centre or `passes` are done.
-/// An empty cluster keeps its centre.
+/// Runs Lloyd's algorithm: every centroid becomes the mean of its samples, until no assignment changes or `passes`
+/// are done. An empty cluster keeps its centroid.
 ///
 /// # Errors
-/// If the samples have another width.
+/// If the number of features per sample differs.
 pub fn lloyd<T: Real>(
     start: &Centroids,
     features: &Features<T>,
     passes: usize,
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<Centroids, Error> {
     let mut centroids = start.clone();
     let mut assigned = centroids.assign(features, threads)?;
@@ -94,7 +96,7 @@ mod tests {
     use crate::kmeans::tests::clouds;
 
     #[test]
-    fn one_cluster_is_the_running_mean() {
+    fn one_cluster_equals_the_running_mean() {
         let (features, _) = clouds(3, 20, 4);
         let start = Centroids::new(4, vec![100.0; 4]).unwrap();
         let params = MiniBatch { batch: 7, iterations: 5, ..MiniBatch::default() };
@@ -111,15 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn baselines_find_the_clouds() {
+    fn baselines_recover_the_clusters() {
         let (features, truth) = clouds(6, 30, 10);
         let start = plus_plus(&features, 6, &Seed::new(2)).unwrap();
         let batches = MiniBatch { batch: 30, iterations: 20, ..MiniBatch::default() };
         for found in [
             batches.fit(&start, &features, &Seed::new(3)).unwrap(),
-            lloyd(&start, &features, 20, Threads::ONE).unwrap(),
+            lloyd(&start, &features, 20, NonZeroUsize::MIN).unwrap(),
         ] {
-            let assigned = found.assign(&features, Threads::ONE).unwrap();
+            let assigned = found.assign(&features, NonZeroUsize::MIN).unwrap();
             let ami = crate::metrics::adjusted_mutual_information(&truth, &assigned).unwrap();
             assert!(ami.max > 0.95, "{ami:?}");
         }

@@ -1,21 +1,23 @@
-//! Rounds of clustering: users send sparse local centres, the aggregator averages them.
+//! Federated clustering: users send sparse local centroids, and the aggregator averages them.
+
+use std::num::NonZeroUsize;
 
 use super::sparse::{soft, strength_for};
 use super::{Centroids, Sparsifier, means};
-use crate::{Error, Features, Real, Seed, Threads};
+use crate::{Error, Features, Real, Seed};
 
-/// How users' centres are averaged.
+/// The weighting of users in the average of centroids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weighting {
-    /// By how many samples each user has in each cluster: `sum count c / sum count`. One more number a cluster is
-    /// summed; only pooled counts become known. The default.
+pub enum CentroidWeighting {
+    /// By the number of samples that each user has in each cluster: `sum count c / sum count`. This sums one more
+    /// number per cluster and reveals only the total counts. The default.
     Counts,
-    /// The plain mean over users, as the paper has it. A user without samples in a cluster sends the public centre,
+    /// The plain mean over users, as in the paper. A user without samples in a cluster sends the global centroid,
     /// made as sparse as the others.
     Plain,
 }
 
-/// What a user wants summed. Secret: it is to be sealed, not sent.
+/// A user's contribution to a round of clustering. It is secret and must be sealed before it is sent.
 #[derive(Clone, PartialEq)]
 pub struct CentroidUpdate {
     flat: Vec<f64>,
@@ -23,17 +25,17 @@ pub struct CentroidUpdate {
 }
 
 impl CentroidUpdate {
-    /// Numbers to be summed, `cluster * width + feature`; most are zero.
+    /// Returns the values to sum, indexed by `cluster * width + feature`. Most are zero.
     pub fn flat(&self) -> &[f64] {
         &self.flat
     }
 
-    /// One number a cluster to be summed densely: the samples, or 1 for a plain mean.
+    /// Returns one dense value per cluster to sum: the number of samples, or 1 for a plain mean.
     pub fn counts(&self) -> &[f64] {
         &self.counts
     }
 
-    /// The fraction of zeros among the numbers of [`flat`](Self::flat).
+    /// Returns the fraction of zeros in [`flat`](Self::flat).
     pub fn sparsity(&self) -> f64 {
         self.flat.iter().filter(|&&v| v == 0.0).count() as f64 / self.flat.len() as f64
     }
@@ -45,24 +47,24 @@ impl core::fmt::Debug for CentroidUpdate {
     }
 }
 
-/// One user's part of a round: assign the samples to the public centres, and make sparse local ones.
+/// Computes a user's update: assigns the samples to the global centroids and makes the local centroids sparse.
 ///
 /// # Errors
-/// If the samples have another width, or the sparsifier's parameters are out of range.
+/// If the number of features per sample differs, or a parameter of the sparsifier is out of range.
 pub fn update<T: Real>(
     global: &Centroids,
     features: &Features<T>,
     sparsifier: Sparsifier,
-    weighting: Weighting,
+    weighting: CentroidWeighting,
     seed: &Seed,
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<CentroidUpdate, Error> {
     sparsifier.check()?;
     let assigned = global.assign(features, threads)?;
     let (width, clusters) = (global.width(), global.clusters());
     let (counts, mut centres) = means(features, &assigned, clusters);
     let absent = |cluster: usize| counts[cluster] == 0;
-    if weighting == Weighting::Plain {
+    if weighting == CentroidWeighting::Plain {
         for cluster in (0..clusters).filter(|&c| absent(c)) {
             centres[cluster * width..][..width].copy_from_slice(global.centre(cluster));
         }
@@ -89,8 +91,8 @@ pub fn update<T: Real>(
         }
     }
     let counts: Vec<f64> = match weighting {
-        Weighting::Plain => vec![1.0; clusters],
-        Weighting::Counts => counts.iter().map(|&count| count as f64).collect(),
+        CentroidWeighting::Plain => vec![1.0; clusters],
+        CentroidWeighting::Counts => counts.iter().map(|&count| count as f64).collect(),
     };
     for (centre, count) in centres.chunks_exact_mut(width).zip(&counts) {
         centre.iter_mut().for_each(|c| *c *= count);
@@ -106,15 +108,15 @@ pub struct CentroidSum {
 }
 
 impl CentroidSum {
-    /// The sum of nothing.
+    /// Creates an empty sum.
     pub fn new(global: &Centroids) -> Self {
         Self { flat: vec![0.0; global.flat().len()], counts: vec![0.0; global.clusters()] }
     }
 
-    /// A sum that was opened.
+    /// Creates a sum from opened values.
     ///
     /// # Errors
-    /// If a number is not finite.
+    /// If a value is not finite.
     pub fn from_parts(flat: Vec<f64>, counts: Vec<f64>) -> Result<Self, Error> {
         match flat.iter().chain(&counts).position(|v| !v.is_finite()) {
             Some(index) => Err(Error::NotFinite { what: "sum", index }),
@@ -125,7 +127,7 @@ impl CentroidSum {
     /// Adds a user's update.
     ///
     /// # Errors
-    /// If it is of another shape.
+    /// If the shapes differ.
     pub fn add(&mut self, update: &CentroidUpdate) -> Result<(), Error> {
         self.check(update.flat.len(), update.counts.len())?;
         self.flat.iter_mut().zip(&update.flat).for_each(|(sum, v)| *sum += v);
@@ -133,7 +135,7 @@ impl CentroidSum {
         Ok(())
     }
 
-    /// The next public centres. A cluster that nobody has keeps its centre.
+    /// Returns the next global centroids. A cluster without samples keeps its centroid.
     ///
     /// # Errors
     /// If the shapes differ.
@@ -141,7 +143,7 @@ impl CentroidSum {
         self.check(global.flat().len(), global.clusters())?;
         let mut flat = global.flat().to_vec();
         for (cluster, &count) in self.counts.iter().enumerate() {
-            // counts that travelled as rounded numbers are not exactly whole
+            // counts are not exactly whole after fixed-point rounding
             if count > 0.5 {
                 let range = cluster * global.width()..(cluster + 1) * global.width();
                 flat[range.clone()].iter_mut().zip(&self.flat[range]).for_each(|(c, sum)| *c = sum / count);
@@ -168,7 +170,7 @@ mod tests {
     use crate::kmeans::{DualAveraging, lloyd, plus_plus};
 
     #[test]
-    fn counted_dense_rounds_are_lloyd_on_pooled_data() {
+    fn dense_rounds_by_counts_equal_lloyd_on_pooled_data() {
         let (features, _) = clouds(4, 15, 6);
         let start =
             plus_plus(&features.select(&[0, 1, 2, 3, 4, 5, 6, 7]).unwrap(), 4, &Seed::new(0)).unwrap();
@@ -179,34 +181,37 @@ mod tests {
         let mut sum = CentroidSum::new(&start);
         for user in &users {
             let dense = Sparsifier::Strength(0.0);
-            sum.add(&update(&start, user, dense, Weighting::Counts, &Seed::new(1), Threads::ONE).unwrap())
-                .unwrap();
+            sum.add(
+                &update(&start, user, dense, CentroidWeighting::Counts, &Seed::new(1), NonZeroUsize::MIN)
+                    .unwrap(),
+            )
+            .unwrap();
         }
         let (found, pooled) =
-            (sum.apply(&start).unwrap(), lloyd(&start, &features, 1, Threads::ONE).unwrap());
+            (sum.apply(&start).unwrap(), lloyd(&start, &features, 1, NonZeroUsize::MIN).unwrap());
         for (a, b) in found.flat().iter().zip(pooled.flat()) {
             assert!((a - b).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn empty_clusters_and_capacity() {
+    fn empty_clusters_keep_their_centroid_and_capacity_is_kept() {
         let global = Centroids::new(2, vec![0.0, 1.0, 50.0, -60.0]).unwrap();
         let features = Features::new(2, vec![1.0, 3.0, 2.0, 4.0]).unwrap();
         let run = |sparsifier, weighting| {
-            update(&global, &features, sparsifier, weighting, &Seed::new(0), Threads::ONE).unwrap()
+            update(&global, &features, sparsifier, weighting, &Seed::new(0), NonZeroUsize::MIN).unwrap()
         };
-        let counted = run(Sparsifier::Capacity(1), Weighting::Counts);
+        let counted = run(Sparsifier::Capacity(1), CentroidWeighting::Counts);
         assert_eq!((counted.flat(), counted.counts()), (&[0.0, 4.0, 0.0, 0.0][..], &[2.0, 0.0][..]));
         let mut sum = CentroidSum::new(&global);
         sum.add(&counted).unwrap();
         assert_eq!(sum.apply(&global).unwrap().flat(), [0.0, 2.0, 50.0, -60.0]);
-        // the public centre stands in for the user's missing one, under the same budget
-        let plain = run(Sparsifier::Capacity(2), Weighting::Plain);
+        // the global centroid replaces the user's missing one, with the same capacity
+        let plain = run(Sparsifier::Capacity(2), CentroidWeighting::Plain);
         assert_eq!((plain.flat(), plain.counts()), (&[0.0, 0.0, 46.5, -56.5][..], &[1.0, 1.0][..]));
         let averaged = run(
             Sparsifier::DualAveraging(DualAveraging { strength: 55.0, gamma: 3.0, iterations: 50 }),
-            Weighting::Plain,
+            CentroidWeighting::Plain,
         );
         assert_eq!(averaged.flat(), [0.0, 0.0, 0.0, -5.0]);
         assert_eq!(averaged.sparsity(), 0.75);

@@ -1,33 +1,33 @@
-//! Sparse centres: the minimiser of `1/2 mean |w - x|^2 + strength |w|_1`, exactly or by dual averaging.
+//! Sparse centroids: the minimiser of `1/2 mean |w - x|^2 + strength |w|_1`, exactly or by dual averaging.
 
 use crate::{Error, Features, Real, Seed};
 
-/// How local means become sparse.
+/// The method that makes local means sparse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sparsifier {
-    /// The minimiser itself, `soft(mean, strength)`, with the strength that leaves at most this many non-zeros in
-    /// all centres together: the default.
+    /// The exact minimiser `soft(mean, strength)`, with the strength that leaves at most this many non-zeros in all
+    /// centroids together. The default.
     Capacity(usize),
-    /// The minimiser for a given strength.
+    /// The exact minimiser for a given strength.
     Strength(f64),
-    /// Regularised dual averaging, sample by sample (Jumutc, Langone, Suykens, BigData 2015): the paper's method.
-    /// It tends to the minimiser.
+    /// Regularised dual averaging over samples (Jumutc, Langone, Suykens, BigData 2015), as in the paper. It
+    /// converges to the minimiser.
     DualAveraging(DualAveraging),
 }
 
-/// Parameters of regularised dual averaging.
+/// The parameters of regularised dual averaging.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DualAveraging {
     /// The L1 strength.
     pub strength: f64,
     /// The step scale, normally 3.
     pub gamma: f64,
-    /// Samples drawn a cluster, normally 200 to 1000.
+    /// The number of samples drawn per cluster, normally 200 to 1000.
     pub iterations: usize,
 }
 
 impl DualAveraging {
-    /// The centre of some samples. `w` is where it starts.
+    /// Computes the centroid of some samples, starting from `w`.
     pub(super) fn centre<T: Real>(
         &self,
         features: &Features<T>,
@@ -62,7 +62,7 @@ impl Sparsifier {
             false => Err(Error::Parameter {
                 name: "strength",
                 value,
-                remedy: "use a number from 0 on, such as 0.6",
+                remedy: "use a number of at least 0, such as 0.6",
             }),
         };
         match self {
@@ -86,7 +86,7 @@ impl Sparsifier {
     }
 }
 
-/// The strength that leaves at most `capacity` non-zeros: the next largest magnitude.
+/// Returns the strength that leaves at most `capacity` non-zeros, which is the next largest magnitude.
 pub(super) fn strength_for(values: &[f64], capacity: usize) -> f64 {
     if capacity >= values.len() {
         return 0.0;
@@ -96,7 +96,7 @@ pub(super) fn strength_for(values: &[f64], capacity: usize) -> f64 {
     *strength
 }
 
-/// `sign(value) max(|value| - threshold, 0)`
+/// Returns `sign(value) max(|value| - threshold, 0)`.
 pub(super) fn soft(value: f64, threshold: f64) -> f64 {
     value - value.clamp(-threshold, threshold)
 }
@@ -106,18 +106,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capacity_is_kept() {
+    fn non_zeros_never_exceed_the_capacity() {
         let values = [3.0, -1.0, 2.0, 0.5, -2.5];
         let strength = strength_for(&values, 2);
         assert_eq!(strength, 2.0);
         assert_eq!(values.map(|v| soft(v, strength)), [1.0, 0.0, 0.0, 0.0, -0.5]);
         assert_eq!(strength_for(&values, 5), 0.0);
-        // ties leave fewer, never more
+        // ties leave fewer non-zeros, never more
         assert_eq!([1.0, 1.0, 1.0].map(|v| soft(v, strength_for(&[1.0, 1.0, 1.0], 2))), [0.0; 3]);
     }
 
     #[test]
-    fn dual_averaging_tends_to_the_minimiser() {
+    fn dual_averaging_converges_to_the_minimiser() {
         let mut stream = Seed::new(6).stream();
         let width = 200;
         let centre: Vec<f64> = (0..width).map(|_| 3.0 * (stream.unit() - 0.5)).collect();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_refused() {
+    fn invalid_parameters_are_refused() {
         let averaging = DualAveraging { strength: 0.5, gamma: 3.0, iterations: 10 };
         for bad in [
             Sparsifier::Capacity(0),

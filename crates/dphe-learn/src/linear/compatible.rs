@@ -1,24 +1,25 @@
-//! The rules of scikit-learn's `SGDClassifier` on dense data, operation by operation.
+//! A reimplementation of scikit-learn's `SGDClassifier` for dense data, operation by operation.
 //!
-//! Written from the description of the rules, not from its source; checked against it in `tests/sklearn_interop.rs`. Every
-//! class has its own order of samples, sums run from the first feature to the last, and L1 keeps the penalty that
-//! each weight received, so the results agree to the last digits.
+//! It was written from the published description, not from the source, and `tests/sklearn_interop.rs` compares the
+//! two. Every class has its own order of samples, sums run from the first feature to the last, and L1 tracks the
+//! penalty that each weight received. The results agree to the last digits.
 
 use super::schedule::Steps;
 use super::{Loss, SgdParams};
+use crate::threads::parallel_map;
 use crate::{Dataset, Error, Real, Weights};
 
-/// The seeds by which `SGDClassifier(random_state=number)` shuffles for each of several classes. numpy's Mersenne
-/// twister draws a number for each class, which seeds another, whose second draw it is.
+/// Returns the seeds with which `SGDClassifier(random_state=number)` shuffles for each of several classes. NumPy's
+/// Mersenne Twister draws one number per class. That number seeds another twister, whose second draw is the seed.
 pub fn sklearn_class_seeds(random_state: u32, classes: usize) -> Vec<u32> {
     let mut twister = Twister::new(random_state);
     (0..classes).map(|_| sklearn_binary_seed(twister.below_mask(0x7fff_ffff))).collect()
 }
 
-/// The seed by which `SGDClassifier(random_state=number)` shuffles for a binary problem.
+/// Returns the seed with which `SGDClassifier(random_state=number)` shuffles for a binary problem.
 pub fn sklearn_binary_seed(random_state: u32) -> u32 {
     let mut twister = Twister::new(random_state);
-    // the first draw is for a data set that is never shuffled by it
+    // scikit-learn uses the first draw for a data set that it does not shuffle
     twister.below_mask(0x7fff_fffe);
     twister.below_mask(0x7fff_ffff)
 }
@@ -36,12 +37,12 @@ pub(super) fn fit<T: Real>(
     }
     if params.loss == Loss::Multinomial {
         return Err(Error::Unsuited {
-            what: "learning class by class",
-            needed: "a loss of its own for every class",
+            what: "training class by class",
+            needed: "a separate loss per class",
             found: "the multinomial loss",
         });
     }
-    let trained = params.threads.map(class_seeds.to_vec(), |class, seed| {
+    let trained = parallel_map(params.threads, class_seeds.to_vec(), |class, seed| {
         let w = start.class(class).collect();
         Class::new(params, w, start.intercepts()[class]).train(params, data, class, seed)
     });
@@ -54,17 +55,17 @@ pub(super) fn fit<T: Real>(
     Weights::new(start.features(), flat, intercepts)
 }
 
-/// One class in training: `w = scale * v`.
+/// The training state of one class, with `w = scale * v`.
 pub(super) struct Class {
     v: Vec<f64>,
     scale: f64,
     b: f64,
-    /// L1 penalty that a weight should have received, and what each did receive.
+    /// The L1 penalty that every weight should have received so far, and the penalty that each did receive.
     u: f64,
     q: Vec<f64>,
     steps: Steps,
     t: f64,
-    /// A score was not finite: its slope would be anything.
+    /// Whether a score was not finite, so that its slope is undefined.
     lost: bool,
 }
 
@@ -96,7 +97,7 @@ impl Class {
         Ok(self.finish())
     }
 
-    /// Weights and intercept.
+    /// Returns the weights and the intercept.
     pub(super) fn finish(self) -> (Vec<f64>, f64) {
         let scale = self.scale;
         (self.v.into_iter().map(|v| scale * v).collect(), self.b)
@@ -144,7 +145,7 @@ impl Class {
     }
 }
 
-/// Shuffles on from the order of the epoch before, with the *same* random numbers each time.
+/// Shuffles the order of the previous epoch, with the *same* random numbers in every epoch.
 fn shuffle(order: &mut [usize], seed: u32) {
     let mut state = if seed == 0 { 1 } else { seed };
     let count = order.len();
@@ -156,7 +157,7 @@ fn shuffle(order: &mut [usize], seed: u32) {
     }
 }
 
-/// MT19937 (Matsumoto and Nishimura 1998), seeded by one number.
+/// The random generator MT19937 (Matsumoto and Nishimura 1998), seeded with one number.
 struct Twister {
     state: [u32; 624],
     at: usize,
@@ -172,7 +173,7 @@ impl Twister {
         Self { state, at: 624 }
     }
 
-    /// A number of 31 bits below `bound`, by rejection.
+    /// Returns a 31-bit number below `bound`, by rejection.
     fn below_mask(&mut self, bound: u32) -> u32 {
         loop {
             let number = self.next() & 0x7fff_ffff;
@@ -204,10 +205,11 @@ impl Twister {
 mod tests {
     use super::*;
     use crate::linear::{Penalty, Schedule};
-    use crate::{Features, Labels, Threads};
+    use crate::{Features, Labels};
+    use std::num::NonZeroUsize;
 
     #[test]
-    fn seeds_and_orders_are_theirs() {
+    fn seeds_and_sample_orders_equal_sklearn() {
         assert_eq!(
             sklearn_class_seeds(7, 10),
             [
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(order, [2, 5, 3, 6, 1, 7, 0, 4]);
     }
 
-    /// A problem small enough to follow by hand, and what `SGDClassifier` makes of it.
+    /// A problem small enough to follow by hand, with the result of `SGDClassifier`.
     #[test]
     fn tiny_problem_equals_sklearn() {
         #[rustfmt::skip]
@@ -272,7 +274,7 @@ mod tests {
                 schedule: Schedule::Optimal,
                 epochs,
                 intercept: true,
-                threads: Threads::ONE,
+                threads: NonZeroUsize::MIN,
             };
             let found = params.check().unwrap().fit_like_sklearn(&start, &data, &[303761048]).unwrap();
             for (found, expected) in found.flat().iter().zip(w) {

@@ -1,29 +1,32 @@
-//! Proximal gradient descent with all samples at once: true L1 optima, no randomness.
+//! Deterministic proximal gradient descent on all samples, which reaches true L1 optima.
+
+use std::num::NonZeroUsize;
 
 use pulp::{Arch, NullaryFnOnce};
 
 use super::{Loss, Penalty, Problem, objective};
+use crate::threads::parallel_map;
 use crate::weights::{LANES, Panel, accumulate, multiply, panels};
-use crate::{Dataset, Error, Features, Real, Threads, Weights};
+use crate::{Dataset, Error, Features, Real, Weights};
 
-/// What to solve. [`FistaParams::check`] turns it into a solver.
+/// The parameters of [`Fista`]. [`FistaParams::check`] turns them into a solver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FistaParams {
-    /// How weights are kept small or few.
+    /// The penalty on weights.
     pub penalty: Penalty,
-    /// Steps. Part of the definition: more steps from the same start give sparser weights.
+    /// The number of steps. It affects the result: more steps from the same start give sparser weights.
     pub iterations: usize,
-    /// Treat the weights of a feature as one group that is zero or not, instead of one by one.
+    /// Whether the weights of a feature form a group that becomes zero as a whole.
     pub grouped: bool,
-    /// Threads a call may use.
-    pub threads: Threads,
+    /// The number of threads. Results do not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl FistaParams {
     /// Checks the parameters.
     ///
     /// # Errors
-    /// No iterations.
+    /// If the number of iterations is zero.
     pub fn check(self) -> Result<Fista, Error> {
         if self.iterations == 0 {
             return Err(Error::Parameter {
@@ -36,43 +39,43 @@ impl FistaParams {
     }
 }
 
-/// Minimises, over all classes at once,
+/// A solver that minimises, over all classes together,
 ///
 /// ```text
 /// mean_i sum_c max(0, 1 - y_ic f_ic)^2 + strength (l1_ratio |W|_1 + (1 - l1_ratio)/2 |W|_2^2)
 /// ```
 ///
-/// by accelerated proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2009). Users hold few
-/// samples, so full passes are affordable.
+/// with accelerated proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2009). Users hold few
+/// samples, so full gradients are affordable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fista(FistaParams);
 
-/// How far weights are from an optimum, relative to the L1 strength (absolute where that is 0).
+/// The distance of weights from an optimum, relative to the L1 strength, or absolute if that is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KktResidual {
-    /// The largest `|slope + strength sign(w)|` where weights are not zero.
+    /// The largest `|slope + strength sign(w)|` over non-zero weights.
     pub support: f64,
-    /// The largest excess of `|slope|` over the strength where they are.
+    /// The largest excess of `|slope|` over the strength, over weights that are zero.
     pub zeros: f64,
 }
 
 impl Fista {
-    /// The parameters.
+    /// Returns the parameters.
     pub fn params(&self) -> &FistaParams {
         &self.0
     }
 
-    /// Goes on from `start`.
+    /// Trains from `start`.
     ///
     /// # Errors
-    /// If shapes differ or the weights diverge.
+    /// If the shapes differ or the weights diverge.
     pub fn fit_from<T: Real>(&self, start: &Weights, data: &Dataset<T>) -> Result<Weights, Error> {
         let problem = Problem::new(data);
         problem.check(start)?;
         let steepness =
             2.0 * (1.02 * largest_eigenvalue(data.features()) + 1.0) + self.0.penalty.l2_strength();
         let parts: Vec<Panel<T>> = panels(start.flat(), start.intercepts());
-        // groups span the panels, so then all panels step together
+        // groups span all panels, so the panels must step together
         let solved = if self.0.grouped {
             let mut solvers: Vec<_> = parts.into_iter().map(|p| Solver::new(p, steepness)).collect();
             for _ in 0..self.0.iterations {
@@ -82,7 +85,7 @@ impl Fista {
             }
             solvers
         } else {
-            self.0.threads.map(parts, |_, panel| {
+            parallel_map(self.0.threads, parts, |_, panel| {
                 let mut solver = Solver::new(panel, steepness);
                 for _ in 0..self.0.iterations {
                     solver.descend(&problem, self.0.penalty);
@@ -112,19 +115,19 @@ impl Fista {
         Weights::new(start.features(), flat, intercepts)
     }
 
-    /// What the solver makes small, summed over the classes.
+    /// Returns the objective, summed over the classes.
     ///
     /// # Errors
-    /// If shapes differ.
+    /// If the shapes differ.
     pub fn objective<T: Real>(&self, weights: &Weights, data: &Dataset<T>) -> Result<f64, Error> {
         let mean = objective(Loss::SquaredHinge, self.0.penalty, weights, data, self.0.threads)?;
         Ok(mean * weights.classes() as f64)
     }
 
-    /// How far weights are from an optimum (not for groups).
+    /// Returns the distance of weights from an optimum. Groups are not supported.
     ///
     /// # Errors
-    /// If shapes differ.
+    /// If the shapes differ.
     pub fn kkt_residual<T: Real>(&self, weights: &Weights, data: &Dataset<T>) -> Result<KktResidual, Error> {
         let problem = Problem::new(data);
         problem.check(weights)?;
@@ -152,7 +155,7 @@ impl Fista {
     }
 }
 
-/// A panel of classes: the iterate, the point ahead of it where slopes are taken, and room to work.
+/// The state of a panel of classes: the iterate, the extrapolated point where gradients are taken, and buffers.
 struct Solver<T> {
     panel: Panel<T>,
     before: Vec<[T; LANES]>,
@@ -178,7 +181,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Slopes of the loss at the point ahead; leaves the slopes of the scores in `residuals`.
+    /// Computes the gradient at the extrapolated point, and leaves the slopes of the scores in `residuals`.
     fn slopes(&mut self, problem: &Problem<'_, T>) -> Vec<[T; LANES]> {
         self.residuals.resize(problem.features.len(), [T::ZERO; LANES]);
         let mut slopes = vec![[T::ZERO; LANES]; self.ahead.len()];
@@ -186,7 +189,7 @@ impl<T: Real> Solver<T> {
         slopes
     }
 
-    /// The gradient step, before shrinking.
+    /// Takes the gradient step, before shrinking.
     fn descend(&mut self, problem: &Problem<'_, T>, penalty: Penalty) {
         let slopes = self.slopes(problem);
         let step = T::from_f64(1.0 / self.steepness);
@@ -204,7 +207,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Soft threshold of every weight.
+    /// Soft-thresholds every weight.
     fn shrink(&mut self, penalty: Penalty) {
         let threshold = T::from_f64(penalty.l1_strength() / self.steepness);
         for w in self.panel.rows.iter_mut().flatten() {
@@ -212,7 +215,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Nesterov's point ahead.
+    /// Computes Nesterov's extrapolated point.
     fn extrapolate(&mut self) {
         let next = (1.0 + (1.0 + 4.0 * self.momentum * self.momentum).sqrt()) / 2.0;
         let factor = T::from_f64((self.momentum - 1.0) / next);
@@ -229,7 +232,7 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// The two products of a step, for the CPU at hand.
+/// The two matrix products of a step, compiled for each instruction set.
 struct Slopes<'a, T> {
     solver: &'a mut Solver<T>,
     problem: &'a Problem<'a, T>,
@@ -257,7 +260,7 @@ impl<T: Real> NullaryFnOnce for Slopes<'_, T> {
     }
 }
 
-/// Shrinks the weights of each feature as a group, by the root of its size.
+/// Shrinks the weights of each feature as a group, in proportion to the root of its size.
 fn shrink_groups<T: Real>(solvers: &mut [Solver<T>], penalty: Penalty, classes: usize) {
     let Some(Solver { steepness, panel, .. }) = solvers.first() else { return };
     let threshold = penalty.l1_strength() / steepness * (classes as f64).sqrt();
@@ -270,13 +273,13 @@ fn shrink_groups<T: Real>(solvers: &mut [Solver<T>], penalty: Penalty, classes: 
     }
 }
 
-/// `out += features^T * rows`, four samples at a time.
+/// Computes `out += features^T * rows`, four samples at a time.
 #[inline(always)]
 fn multiply_transposed<T: Real>(features: &Features<T>, rows: &[[T; LANES]], out: &mut [[T; LANES]]) {
     let width = out.len();
     let mut first = 0;
     for tile in rows.chunks(4) {
-        // most samples of most classes are beyond the margin
+        // most samples are beyond the margin for most classes
         if tile.iter().flatten().all(|&r| r == T::ZERO) {
             first += tile.len();
             continue;
@@ -299,7 +302,7 @@ fn multiply_transposed<T: Real>(features: &Features<T>, rows: &[[T; LANES]], out
     }
 }
 
-/// The largest eigenvalue of `X^T X / n`, by twenty steps of the power method.
+/// Returns the largest eigenvalue of `X^T X / n`, by twenty steps of power iteration.
 fn largest_eigenvalue<T: Real>(features: &Features<T>) -> f64 {
     let mut vector = vec![1.0; features.width()];
     let mut value = 0.0;

@@ -1,32 +1,32 @@
-//! Losses: what a score costs, and how fast.
+//! Loss functions and their derivatives.
 
 use crate::Real;
 
-/// What is made small. `z` is the margin: target times score.
+/// A loss function of the margin `z`, which is target times score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Loss {
-    /// `max(0, 1 - z)`: a support vector machine.
+    /// `max(0, 1 - z)`, as in a support vector machine.
     #[default]
     Hinge,
-    /// `max(0, 1 - z)^2`
+    /// `max(0, 1 - z)^2`.
     SquaredHinge,
-    /// `ln(1 + e^-z)`: logistic regression, one class against the rest.
+    /// `ln(1 + e^-z)`, logistic regression of one class against the rest.
     Logistic,
-    /// `-ln softmax(scores)` of the sample's class: all classes together.
+    /// `-ln softmax(scores)` of the sample's class, over all classes together.
     Multinomial,
 }
 
 impl Loss {
-    /// Slopes are clipped here, as scikit-learn does, so that one absurd sample cannot make infinities.
+    /// The bound of slopes, as in scikit-learn, so that one extreme sample cannot cause infinities.
     const STEEPEST: f64 = 1e12;
 
-    /// The derivative by the score of a class with this target (+1 or -1). Not for [`Loss::Multinomial`], whose
-    /// slope depends on all scores of the sample.
+    /// Returns the derivative with respect to the score of a class with this target, +1 or -1. Not for
+    /// [`Loss::Multinomial`], whose slope depends on all scores of the sample.
     #[inline(always)]
     pub(crate) fn slope<T: Real>(self, target: T, score: T) -> T {
         let margin = target * score;
         match self {
-            // at the kink, scikit-learn counts as violating
+            // scikit-learn counts z = 1 as a violation
             Self::Hinge => {
                 if margin <= T::ONE {
                     -target
@@ -45,7 +45,7 @@ impl Loss {
         }
     }
 
-    /// The loss of a class with this target and score.
+    /// Returns the loss of a class with this target and score.
     pub(crate) fn value(self, target: f64, score: f64) -> f64 {
         let margin = target * score;
         match self {
@@ -61,8 +61,8 @@ impl Loss {
         }
     }
 
-    /// How sharply the slope can change with the score, relative to the hinge's step: the first step of the
-    /// stable schedule is divided by it.
+    /// Returns how fast the slope can change with the score, relative to the hinge loss. The stable schedule divides
+    /// its first step by it.
     pub(crate) fn curvature(self) -> f64 {
         match self {
             Self::Hinge | Self::Logistic => 1.0,
@@ -72,7 +72,7 @@ impl Loss {
     }
 }
 
-/// Replaces scores by probabilities.
+/// Replaces scores by softmax probabilities.
 pub(crate) fn softmax(scores: &mut [f64]) {
     let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     scores.iter_mut().for_each(|s| *s = (*s - highest).exp());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_of_large_scores() {
+    fn softmax_of_large_scores_is_finite() {
         let mut scores = [1000.0, 1000.0, -1000.0];
         softmax(&mut scores);
         assert_eq!(scores, [0.5, 0.5, 0.0]);

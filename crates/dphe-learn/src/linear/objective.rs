@@ -1,20 +1,22 @@
-//! What the learners make small, for reports and tests.
+//! The objective function of the learners, for reports and tests.
+
+use std::num::NonZeroUsize;
 
 use super::loss::softmax;
 use super::{Loss, Penalty};
-use crate::{Dataset, Error, Real, Threads, Weights};
+use crate::{Dataset, Error, Real, Weights};
 
-/// The mean over the classes of `J_c` (see the [module](super)). For [`Loss::Multinomial`] it is the mean loss of
-/// a sample plus the penalty of all classes.
+/// Returns the mean of `J_c` over the classes (see the [module](super)). For [`Loss::Multinomial`] it is the mean
+/// loss per sample plus the penalty of all classes.
 ///
 /// # Errors
-/// If weights and data are of different shape, or the labels are attributes and the loss is multinomial.
+/// If the shapes of weights and data differ, or the loss is multinomial and the labels are attributes.
 pub fn objective<T: Real>(
     loss: Loss,
     penalty: Penalty,
     weights: &Weights,
     data: &Dataset<T>,
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<f64, Error> {
     weights.check_shape(data.features().width(), data.labels().class_count())?;
     let scores = weights.scores(data.features(), threads)?;

@@ -1,8 +1,8 @@
-//! The inner loops: a panel of neighbouring classes, trained sample by sample.
+//! The inner loops of SGD: a panel of consecutive classes, trained sample by sample.
 //!
-//! A panel holds the weights of `L` classes, one row of `L` a feature, so that vector instructions work on the
-//! classes side by side and no sum runs across lanes. One pass over the rows applies the step of the sample before
-//! *and* scores the sample at hand: the rows come from the cache once a sample.
+//! A panel holds the weights of `L` classes with one row of `L` per feature, so that vector instructions process the
+//! classes in parallel and no sum runs across lanes. One pass over the rows applies the step of the previous sample
+//! *and* scores the current sample, so the rows are loaded once per sample.
 
 #![allow(clippy::needless_range_loop, reason = "indexed loops over fixed widths become vector instructions")]
 
@@ -18,10 +18,10 @@ use super::schedule::Steps;
 use super::{Loss, Problem, SgdParams};
 use crate::{Error, Real, Weights};
 
-/// Rescaled rows are multiplied out when their common factor gets this small.
+/// The common factor below which it is multiplied into the rows.
 const SMALLEST_SCALE: f64 = 1e-9;
 
-/// `L` classes in training.
+/// The training state of `L` classes.
 pub(super) struct Trainer<T, const L: usize> {
     first: usize,
     count: usize,
@@ -30,27 +30,27 @@ pub(super) struct Trainer<T, const L: usize> {
     l1: f64,
     l2: f64,
     learn_intercepts: bool,
-    /// L2 alone: weights divided by `scale`. With L1: weights as if it had never been paid, see [`Debt`].
+    /// With L2 only, the weights divided by `scale`. With L1, the weights before any L1 payment, see [`Debt`].
     rows: Vec<[T; L]>,
-    /// Where L1 pulls to; empty for zero.
+    /// The values that L1 pulls to. Empty means zero.
     anchors: Vec<[T; L]>,
     intercepts: [T; L],
-    /// The common factor of all rows; L2 shrinks it instead of them.
+    /// The common factor of all rows. L2 shrinks this factor instead of the rows.
     scale: f64,
     debt: Debt,
     time: f64,
-    /// A class whose score was not finite: its slope would be anything.
+    /// A class whose score was not finite, so that its slope is undefined.
     lost: Option<usize>,
     pending: Pending<T, L>,
 }
 
-/// A step that is decided and not yet applied to the rows.
+/// A step that has been computed but not yet applied to the rows.
 #[derive(Clone, Copy)]
 struct Pending<T, const L: usize> {
     sample: usize,
-    /// What multiplies the sample's features, a class.
+    /// The factor of the sample's features, per class.
     factors: [T; L],
-    /// Whether a factor is not zero.
+    /// Whether any factor is not zero.
     moves: bool,
 }
 
@@ -59,7 +59,7 @@ impl<T: Real, const L: usize> Pending<T, L> {
 }
 
 impl<T: Real, const L: usize> Trainer<T, L> {
-    /// The classes from `first` on, starting from `start`.
+    /// Creates the state of the classes from `first` on, with the weights of `start`.
     pub(super) fn new(params: &SgdParams, start: &Weights, problem: &Problem<'_, T>, first: usize) -> Self {
         let count = L.min(start.classes() - first);
         let lanes = |from: &[f64]| {
@@ -92,7 +92,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         }
     }
 
-    /// All epochs.
+    /// Runs all epochs.
     pub(super) fn train(
         mut self,
         start: &Weights,
@@ -125,7 +125,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         self.settle(problem);
     }
 
-    /// The scores of a sample, after the step that is pending.
+    /// Applies the pending step and returns the scores of a sample.
     #[inline(always)]
     fn score(&mut self, problem: &Problem<'_, T>, sample: usize) -> [T; L] {
         let pending = self.pending;
@@ -162,7 +162,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         scores
     }
 
-    /// Decides the step that these slopes ask for.
+    /// Computes the step for these slopes.
     #[inline(always)]
     fn step(&mut self, sample: usize, slopes: &[T; L]) {
         let size = self.steps.size(self.time);
@@ -192,15 +192,15 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         self.pending = pending;
     }
 
-    /// Applies the step that is pending.
+    /// Applies the pending step.
     #[inline(always)]
     fn settle(&mut self, problem: &Problem<'_, T>) {
-        // scoring any sample does it
+        // scoring any sample applies it
         self.pending.moves = true;
         self.score(problem, self.pending.sample);
     }
 
-    /// Fails if a weight is not finite, or a score of this epoch was not.
+    /// Checks that the weights and all scores of this epoch are finite.
     fn check(&self, epoch: usize) -> Result<(), Error> {
         let bad = |lanes: &[T; L]| (0..self.count).find(|&l| !lanes[l].is_finite());
         match self.lost.or_else(|| self.rows.iter().chain([&self.intercepts]).find_map(bad)) {
@@ -213,7 +213,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
         }
     }
 
-    /// The weights. What training did not touch keeps all the digits of its start.
+    /// Returns the weights. Weights that training did not change equal their start exactly.
     fn finish(&self, start: &Weights) -> Trained {
         let classes = start.classes();
         let due = T::from_f64(self.debt.due);
@@ -238,7 +238,7 @@ impl<T: Real, const L: usize> Trainer<T, L> {
     }
 }
 
-/// What a panel has learnt.
+/// The trained weights of a panel.
 pub(super) struct Trained {
     pub(super) first: usize,
     flat: Vec<f64>,
@@ -246,7 +246,7 @@ pub(super) struct Trained {
 }
 
 impl Trained {
-    /// Writes the classes into flat weights of all classes.
+    /// Copies the classes into the feature-major weights of all classes.
     pub(super) fn write(&self, flat: &mut [f64], classes: usize) {
         let count = self.intercepts.len();
         for (row, own) in flat.chunks_exact_mut(classes).zip(self.flat.chunks_exact(count)) {
@@ -255,7 +255,7 @@ impl Trained {
     }
 }
 
-/// One epoch of one panel. (A closure would do, were it certain to be compiled into its caller's instruction set.)
+/// One epoch of one panel. It is a type because a closure is not always compiled for the caller's instruction set.
 struct Epoch<'a, T, const L: usize> {
     trainer: &'a mut Trainer<T, L>,
     problem: &'a Problem<'a, T>,
@@ -271,7 +271,7 @@ impl<T: Real, const L: usize> NullaryFnOnce for Epoch<'_, T, L> {
     }
 }
 
-/// Trains panels whose slopes depend on each other: the probabilities of all classes.
+/// Trains panels together for the multinomial loss, whose slopes depend on the scores of all classes.
 pub(super) fn train_together<T: Real, const L: usize>(
     mut trainers: Vec<Trainer<T, L>>,
     start: &Weights,
@@ -287,7 +287,7 @@ pub(super) fn train_together<T: Real, const L: usize>(
     Ok(trainers.iter().map(|trainer| trainer.finish(start)).collect())
 }
 
-/// One epoch of all panels, in step.
+/// One epoch of all panels in lockstep.
 struct JointEpoch<'a, T, const L: usize> {
     trainers: &'a mut [Trainer<T, L>],
     problem: &'a Problem<'a, T>,
@@ -334,7 +334,8 @@ mod tests {
     use super::*;
     use crate::linear::compatible::Class;
     use crate::linear::{Penalty, Schedule, Stable};
-    use crate::{Dataset, Features, Labels, Seed, Threads};
+    use crate::{Dataset, Features, Labels, Seed};
+    use std::num::NonZeroUsize;
 
     fn data(samples: usize, width: usize, classes: usize) -> Dataset<f64> {
         let mut stream = Seed::new(11).stream();
@@ -344,9 +345,9 @@ mod tests {
             .unwrap()
     }
 
-    /// The panel against the literal rules, class by class, on the same order of samples.
+    /// Compares the panel with the literal rules, class by class, on the same order of samples.
     #[test]
-    fn panels_follow_the_literal_rules() {
+    fn panels_equal_the_class_by_class_rules() {
         let data = data(60, 21, 5);
         let problem = Problem::new(&data);
         let mut stream = Seed::new(3).stream();
@@ -358,7 +359,7 @@ mod tests {
             for (ratio, tolerance) in [(0.0, 1e-12), (1.0, 1e-12), (0.5, 1e-4)] {
                 for schedule in [Schedule::Optimal, stable] {
                     if loss == Loss::SquaredHinge && schedule == Schedule::Optimal {
-                        // steps so large that rounding is amplified a million times
+                        // steps this large amplify rounding a million times
                         continue;
                     }
                     let params = SgdParams {
@@ -367,7 +368,7 @@ mod tests {
                         schedule,
                         epochs: 2,
                         intercept: true,
-                        threads: Threads::ONE,
+                        threads: NonZeroUsize::MIN,
                     };
                     let trainer = Trainer::<f64, 8>::new(&params, &start, &problem, 0);
                     let trained = trainer.train(&start, &problem, &orders).unwrap();

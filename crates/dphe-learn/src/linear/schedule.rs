@@ -1,43 +1,46 @@
-//! How large the steps are.
+//! Step size schedules.
 
 use super::{Loss, Penalty};
 use crate::{Error, Features, Real};
 
-/// Step `t` (from 1) is `first / (1 + strength first (t - 1))`, Bottou's rule. The schedules differ in the
-/// first step and in how fast intercepts move.
+/// A step size schedule. Step `t`, from 1, has the size `first / (1 + strength first (t - 1))` (Bottou's rule). The
+/// schedules differ in the first step and in the step size of intercepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// scikit-learn's `optimal`: the first step is `strength^(-1/4)`, intercepts move like a feature that is always
-    /// 1. For comparison: steps of that size forget where they started, so rounds do not build on each other.
+    /// scikit-learn's `optimal`. The first step is `strength^(-1/4)`, and intercepts move like a feature that is
+    /// always 1. Use it for comparisons only. Its large first steps discard the starting weights, so rounds do not
+    /// build on each other.
     Optimal,
-    /// Steps measured by the size of the samples.
+    /// Steps scaled by the norm of the samples, for rounds.
     Stable(Stable),
 }
 
-/// The schedule of rounds: the first step is `step / R^2`, which moves the margin of a typical violating sample
-/// by `step`.
+/// The schedule for rounds. The first step is `step / R^2`, which moves the margin of a typical violating sample by
+/// `step`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stable {
     /// `R^2 = 1 + mean |x|^2` of the initial data, published with the initial weights.
     pub squared_radius: f64,
-    /// How far a first step moves the margin of its sample; 1 unless steps are to shrink over rounds.
+    /// The distance that the first step moves the margin of its sample. The default is 1. Lower it to shrink steps
+    /// over rounds.
     pub step: f64,
-    /// How far a first step moves the intercept. 0.05 settles in few epochs without drifting.
+    /// The distance that the first step moves the intercept. The default of 0.05 converges in few epochs without
+    /// drifting.
     pub intercept: f64,
 }
 
 impl Stable {
-    /// Steps for samples of this squared radius.
+    /// Creates the schedule for samples with this squared radius.
     pub fn new(squared_radius: f64) -> Self {
         Self { squared_radius, step: 1.0, intercept: 0.05 }
     }
 
-    /// Steps for samples like these.
+    /// Creates the schedule for samples like these.
     pub fn for_features<T: Real>(features: &Features<T>) -> Self {
         Self::new(features.squared_radius())
     }
 
-    /// Steps for a part of the features: standardised ones contribute alike.
+    /// Adapts the schedule to a part of the features, assuming that standardised features contribute equally.
     #[must_use]
     pub fn for_share(self, share: f64) -> Self {
         Self { squared_radius: 1.0 + (self.squared_radius - 1.0) * share, ..self }
@@ -45,7 +48,7 @@ impl Stable {
 }
 
 impl Schedule {
-    /// Fails on sizes that make no steps.
+    /// Checks that the step sizes are positive and finite.
     pub(super) fn check(&self, penalty: Penalty) -> Result<(), Error> {
         let bad = |name, value, remedy| Err(Error::Parameter { name, value, remedy });
         match self {
@@ -66,12 +69,12 @@ impl Schedule {
         }
     }
 
-    /// The steps for this loss and penalty.
+    /// Returns the step sizes for this loss and penalty.
     pub(super) fn steps(&self, loss: Loss, penalty: Penalty) -> Steps {
         let strength = penalty.strength();
         match self {
             Self::Optimal => {
-                // scikit-learn: typical weight / max(1, slope), and the slope handed over is negative
+                // scikit-learn divides by max(1, slope) and passes a negative slope, so the divisor is 1
                 let first = (1.0 / strength.sqrt()).sqrt();
                 Steps { strength, offset: 1.0 / (first * strength), first, intercept: 1.0 }
             }
@@ -84,21 +87,21 @@ impl Schedule {
     }
 }
 
-/// A schedule with its numbers worked out.
+/// The step sizes of a schedule for one loss and penalty.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steps {
     strength: f64,
     offset: f64,
     first: f64,
-    /// How much more an intercept moves than a weight whose feature is 1.
+    /// The step size of an intercept, relative to a weight whose feature is 1.
     pub(super) intercept: f64,
 }
 
 impl Steps {
-    /// The size of step `t`, counted from 1.
+    /// Returns the size of step `t`, from 1.
     #[inline(always)]
     pub(super) fn size(&self, t: f64) -> f64 {
-        // written as scikit-learn does, so that the rounding is the same
+        // the same formula as in scikit-learn, for the same rounding
         if self.strength > 0.0 { 1.0 / (self.strength * (self.offset + t - 1.0)) } else { self.first }
     }
 }
@@ -108,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_steps() {
+    fn first_step_sizes_follow_the_schedule() {
         let penalty = Penalty::l2(1e-4).unwrap();
         let optimal = Schedule::Optimal.steps(Loss::Hinge, penalty);
         assert!((optimal.size(1.0) - 10.0).abs() < 1e-12);
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_steps_are_refused() {
+    fn invalid_step_sizes_are_refused() {
         let none = Penalty::l2(0.0).unwrap();
         assert!(Schedule::Optimal.check(none).is_err());
         for stable in [

@@ -1,38 +1,41 @@
-//! Stochastic gradient descent, one class against the rest or all classes together.
+//! Stochastic gradient descent, for one class against the rest or for all classes together.
+
+use std::num::NonZeroUsize;
 
 use super::compatible;
 use super::panel::{Trained, Trainer, train_together};
 use super::{Loss, Penalty, Problem, Schedule};
-use crate::{Dataset, Error, Real, Seed, Threads, Weights};
+use crate::threads::parallel_map;
+use crate::{Dataset, Error, Real, Seed, Weights};
 
-/// What to learn and how. [`SgdParams::check`] turns it into a learner.
+/// The parameters of [`Sgd`]. [`SgdParams::check`] turns them into a learner.
 ///
 /// | field | default | purpose |
 /// | --- | --- | --- |
-/// | `loss` | hinge | what is made small |
-/// | `penalty` | L2, 0.001 | how weights are kept small or few |
-/// | `schedule` | - | how large steps are |
+/// | `loss` | hinge | the loss function |
+/// | `penalty` | L2, 0.001 | the penalty on weights |
+/// | `schedule` | - | the step sizes |
 /// | `epochs` | 5 | passes over the samples |
-/// | `intercept` | true | whether intercepts are learnt |
-/// | `threads` | 1 | classes are dealt to threads; results do not depend on it |
+/// | `intercept` | true | whether intercepts are trained |
+/// | `threads` | 1 | the number of threads, which does not affect results |
 #[derive(Clone, Debug, PartialEq)]
 pub struct SgdParams {
-    /// What is made small.
+    /// The loss function.
     pub loss: Loss,
-    /// How weights are kept small or few.
+    /// The penalty on weights.
     pub penalty: Penalty,
-    /// How large steps are.
+    /// The step size schedule.
     pub schedule: Schedule,
-    /// Passes over the samples.
+    /// The number of passes over the samples.
     pub epochs: usize,
-    /// Whether intercepts are learnt; else they stay where they start.
+    /// Whether intercepts are trained. Otherwise they keep their initial values.
     pub intercept: bool,
-    /// Threads a call may use.
-    pub threads: Threads,
+    /// The number of threads. Results do not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl SgdParams {
-    /// Hinge loss, L2 of strength 0.001, five epochs, one thread.
+    /// Returns the defaults: hinge loss, L2 of strength 0.001, five epochs, one thread.
     pub fn new(schedule: Schedule) -> Self {
         Self {
             loss: Loss::Hinge,
@@ -40,14 +43,14 @@ impl SgdParams {
             schedule,
             epochs: 5,
             intercept: true,
-            threads: Threads::ONE,
+            threads: NonZeroUsize::MIN,
         }
     }
 
     /// Checks the parameters.
     ///
     /// # Errors
-    /// No epochs, or a schedule that makes no steps.
+    /// If the number of epochs is zero, or a step size is not positive.
     pub fn check(self) -> Result<Sgd, Error> {
         if self.epochs == 0 {
             return Err(Error::Parameter { name: "epochs", value: 0.0, remedy: "use at least 1" });
@@ -59,21 +62,21 @@ impl SgdParams {
 
 /// A learner with checked parameters.
 ///
-/// Sixteen neighbouring classes (eight in double precision) see the samples in the same order, so that a pass over
-/// their weights serves them all; [`Sgd::fit_like_sklearn`] gives every class its own order.
+/// Sixteen consecutive classes (eight in double precision) see the samples in the same order, so that one pass over
+/// the weights serves them all. [`Sgd::fit_like_sklearn`] gives every class its own order.
 ///
-/// L1 is the cumulative penalty of Tsuruoka, Tsujii and Ananiadou (ACL 2009): a weight pays at each step what it
-/// still owes of all penalties so far, and stops at zero.
+/// L1 is the cumulative penalty of Tsuruoka, Tsujii and Ananiadou (ACL 2009). In each step, a weight pays the rest of
+/// all penalties so far, but never crosses zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sgd(SgdParams);
 
 impl Sgd {
-    /// The parameters.
+    /// Returns the parameters.
     pub fn params(&self) -> &SgdParams {
         &self.0
     }
 
-    /// Learns from zero.
+    /// Trains from zero.
     ///
     /// # Errors
     /// See [`fit_from`](Self::fit_from).
@@ -82,10 +85,10 @@ impl Sgd {
         self.fit_from(&start, data, seed)
     }
 
-    /// Learns on from `start`; the schedule begins anew. The precision is that of the features.
+    /// Trains from `start` with a fresh schedule, in the precision of the features.
     ///
     /// # Errors
-    /// If shapes differ, the loss is multinomial and the labels are attributes, or the weights diverge.
+    /// If the shapes differ, the loss is multinomial and the labels are attributes, or the weights diverge.
     pub fn fit_from<T: Real>(
         &self,
         start: &Weights,
@@ -95,11 +98,13 @@ impl Sgd {
         self.solve(start, &Problem::new(data), seed)
     }
 
-    /// Learns in double precision with one order of samples a class, as scikit-learn's `SGDClassifier` does with
-    /// these seeds (see [`sklearn_class_seeds`](super::sklearn_class_seeds)). Slower; to compare and to reproduce.
+    /// Trains in double precision with one order of samples per class, as scikit-learn's `SGDClassifier` does with
+    /// these seeds (see [`sklearn_class_seeds`](super::sklearn_class_seeds)). This is slower and meant for
+    /// comparisons.
     ///
     /// # Errors
-    /// As [`fit_from`](Self::fit_from), and if there are not as many seeds as classes or the loss is multinomial.
+    /// In the cases of [`fit_from`](Self::fit_from), if the number of seeds and classes differs, or if the loss is
+    /// multinomial.
     pub fn fit_like_sklearn<T: Real>(
         &self,
         start: &Weights,
@@ -123,9 +128,9 @@ impl Sgd {
         let parts = if self.0.loss == Loss::Multinomial {
             self.train_together(start, problem, &orders(samples, self.0.epochs, seed))?
         } else {
-            let results = self.0.threads.map(panels::<T>(start.classes()), |_, (first, width)| {
-                // Steps can be so large that the last few samples decide: one order for all classes would let
-                // all have bad luck at once. A panel's order is its own.
+            let results = parallel_map(self.0.threads, panels::<T>(start.classes()), |_, (first, width)| {
+                // With large steps the last few samples dominate. Different orders per panel keep an unlucky order
+                // from affecting all classes.
                 let orders = orders(samples, self.0.epochs, &seed.derive("panel", first as u64));
                 match width {
                     16 => {
@@ -160,8 +165,8 @@ impl Sgd {
     }
 }
 
-/// The first class and the width of every panel. Sixteen `f32` or eight `f64` fill the registers; the last panel is
-/// narrower if that is enough.
+/// Returns the first class and the width of every panel. Sixteen `f32` or eight `f64` fill the registers. The last
+/// panel is narrower if that suffices.
 fn panels<T>(classes: usize) -> Vec<(usize, usize)> {
     let widest = 64 / size_of::<T>();
     (0..classes)
@@ -174,7 +179,7 @@ fn panels<T>(classes: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The order of the samples in every epoch: each shuffles the one before.
+/// Returns the order of the samples in every epoch. Each epoch shuffles the order of the previous one.
 fn orders(samples: usize, epochs: usize, seed: &Seed) -> Vec<Vec<u32>> {
     let mut stream = seed.derive("order", 0).stream();
     let mut order: Vec<u32> = (0..samples as u32).collect();

@@ -1,9 +1,9 @@
-//! Shares of right answers.
+//! Accuracies and the confusion matrix.
 
 use super::check_pairs;
 use crate::{Error, Labels, Real, Scores};
 
-/// How often each class was taken for each.
+/// The number of samples per true and predicted class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfusionMatrix {
     // row = truth, column = prediction
@@ -12,10 +12,10 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Counts pairs of truth and prediction.
+    /// Counts pairs of true and predicted classes.
     ///
     /// # Errors
-    /// No samples, not as many predictions as truths, or a class that is not below `classes`.
+    /// If there are no samples, the lengths differ, or a class is not below `classes`.
     pub fn new(classes: usize, truth: &[u32], predicted: &[u32]) -> Result<Self, Error> {
         check_pairs("predictions", truth.len(), predicted.len())?;
         let mut counts = vec![0; classes * classes];
@@ -30,26 +30,26 @@ impl ConfusionMatrix {
         Ok(Self { counts, classes })
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// How often samples of the class `truth` were taken for each class.
+    /// Returns how often each class was predicted for samples of the class `truth`.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class does not exist.
     pub fn row(&self, truth: usize) -> &[u64] {
         &self.counts[truth * self.classes..][..self.classes]
     }
 
-    /// The share of right answers.
+    /// Returns the fraction of correct predictions.
     pub fn accuracy(&self) -> f64 {
         let right: u64 = (0..self.classes).map(|c| self.row(c)[c]).sum();
         right as f64 / self.counts.iter().sum::<u64>() as f64
     }
 
-    /// The share of right answers in every class; none for a class without samples.
+    /// Returns the fraction of correct predictions per class, or `None` for a class without samples.
     pub fn per_class_accuracy(&self) -> Vec<Option<f64>> {
         (0..self.classes)
             .map(|c| {
@@ -59,27 +59,26 @@ impl ConfusionMatrix {
             .collect()
     }
 
-    /// The mean of [`per_class_accuracy`](Self::per_class_accuracy) over the classes that have samples.
+    /// Returns the mean of [`per_class_accuracy`](Self::per_class_accuracy) over the classes that have samples.
     pub fn mean_per_class_accuracy(&self) -> f64 {
         let present: Vec<f64> = self.per_class_accuracy().into_iter().flatten().collect();
         present.iter().sum::<f64>() / present.len() as f64
     }
 }
 
-/// The share of predictions that are right.
+/// Returns the fraction of correct predictions.
 ///
 /// # Errors
-/// No samples, or not as many predictions as truths.
+/// If there are no samples or the lengths differ.
 pub fn accuracy(truth: &[u32], predicted: &[u32]) -> Result<f64, Error> {
     check_pairs("predictions", truth.len(), predicted.len())?;
     Ok(truth.iter().zip(predicted).filter(|(t, p)| t == p).count() as f64 / truth.len() as f64)
 }
 
-/// The mean over the classes that occur in `truth` of the share of their samples that is right: scikit-learn's
-/// `balanced_accuracy_score`.
+/// Returns the mean accuracy over the classes that occur in `truth`, as scikit-learn's `balanced_accuracy_score`.
 ///
 /// # Errors
-/// No samples, or not as many predictions as truths.
+/// If there are no samples or the lengths differ.
 pub fn mean_per_class_accuracy(truth: &[u32], predicted: &[u32]) -> Result<f64, Error> {
     check_pairs("predictions", truth.len(), predicted.len())?;
     let mut classes = std::collections::BTreeMap::<u32, (u64, u64)>::new();
@@ -91,10 +90,11 @@ pub fn mean_per_class_accuracy(truth: &[u32], predicted: &[u32]) -> Result<f64, 
     Ok(classes.values().map(|&(right, all)| right as f64 / all as f64).sum::<f64>() / classes.len() as f64)
 }
 
-/// The share of attributes that a score above zero says rightly: the mean over attributes of their accuracies.
+/// Returns the fraction of attributes that the sign of the score predicts correctly, which is the mean accuracy over
+/// attributes.
 ///
 /// # Errors
-/// If labels and scores are of different shape.
+/// If the shapes of labels and scores differ.
 pub fn attribute_accuracy<T: Real>(labels: &Labels, scores: &Scores<T>) -> Result<f64, Error> {
     check_pairs("scores", labels.len(), scores.len())?;
     check_pairs("classes", labels.class_count(), scores.classes())?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_shares() {
+    fn confusion_matrix_gives_counts_and_accuracies() {
         let (truth, predicted) = ([0, 0, 0, 1, 3], [0, 1, 0, 1, 0]);
         let matrix = ConfusionMatrix::new(4, &truth, &predicted).unwrap();
         assert_eq!(matrix.row(0), [2, 1, 0, 0]);
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_pairs_are_refused() {
+    fn mismatched_lengths_and_classes_are_refused() {
         assert!(accuracy(&[], &[]).is_err());
         assert!(accuracy(&[0], &[]).is_err());
         assert!(matches!(ConfusionMatrix::new(2, &[0], &[2]), Err(Error::LabelRange { label: 2, .. })));
     }
 
     #[test]
-    fn attributes_are_right_one_by_one() {
+    fn attribute_accuracy_counts_each_attribute() {
         let labels = Labels::attributes(2, vec![true, false, true, true]).unwrap();
         let scores = Scores::new(2, vec![1.0f32, 0.0, -1.0, 2.0]).unwrap();
         assert_eq!(attribute_accuracy(&labels, &scores).unwrap(), 0.75);

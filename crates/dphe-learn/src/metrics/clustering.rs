@@ -1,23 +1,23 @@
-//! Adjusted mutual information of two ways to group the same samples (Vinh, Epps, Bailey, JMLR 2010).
+//! Adjusted mutual information of two clusterings of the same samples (Vinh, Epps, Bailey, JMLR 2010).
 
 use std::collections::BTreeMap;
 
 use super::check_pairs;
 use crate::Error;
 
-/// Mutual information corrected for chance: 1 for equal groupings, 0 on average for unrelated ones.
+/// The mutual information, corrected for chance. It is 1 for equal clusterings and 0 on average for unrelated ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdjustedMutualInformation {
-    /// Normalised by the mean of both entropies: scikit-learn's default since 0.22.
+    /// Normalised by the mean of both entropies, scikit-learn's default since 0.22.
     pub arithmetic: f64,
-    /// Normalised by the larger entropy: scikit-learn's default before, and so in papers of that time.
+    /// Normalised by the larger entropy, scikit-learn's earlier default, which papers of that time use.
     pub max: f64,
 }
 
-/// Compares two groupings; the numbers of the groups mean nothing.
+/// Compares two clusterings, independent of the numbering of clusters.
 ///
 /// # Errors
-/// No samples, or not as many in both.
+/// If there are no samples or the lengths differ.
 pub fn adjusted_mutual_information(a: &[u32], b: &[u32]) -> Result<AdjustedMutualInformation, Error> {
     check_pairs("group numbers", a.len(), b.len())?;
     let mut pairs = BTreeMap::<(u32, u32), u64>::new();
@@ -28,7 +28,7 @@ pub fn adjusted_mutual_information(a: &[u32], b: &[u32]) -> Result<AdjustedMutua
     let both = |value| AdjustedMutualInformation { arithmetic: value, max: value };
     match (rows.len(), columns.len()) {
         (1, 1) => return Ok(both(1.0)),
-        // one group carries no information, so nothing can be shared
+        // a single cluster carries no information
         (1, _) | (_, 1) => return Ok(both(0.0)),
         _ => {}
     }
@@ -43,7 +43,7 @@ pub fn adjusted_mutual_information(a: &[u32], b: &[u32]) -> Result<AdjustedMutua
     let expected = expected_information(&rows, &columns, a.len() as u64);
     let (entropy_a, entropy_b) = (entropy(&rows, total), entropy(&columns, total));
     let adjust = |norm: f64| {
-        // scikit-learn's rule: neither part comes closer to zero than the rounding of doubles
+        // like scikit-learn, keep both parts at least one rounding error away from zero
         let away = |x: f64| if x < 0.0 { x.min(-f64::EPSILON) } else { x.max(f64::EPSILON) };
         away(information - expected) / away(norm - expected)
     };
@@ -53,7 +53,7 @@ pub fn adjusted_mutual_information(a: &[u32], b: &[u32]) -> Result<AdjustedMutua
     })
 }
 
-/// How many samples each group has.
+/// Returns the number of samples per cluster.
 fn sizes(groups: &[u32]) -> BTreeMap<u32, u64> {
     let mut sizes = BTreeMap::new();
     for &group in groups {
@@ -70,11 +70,11 @@ fn entropy(sizes: &BTreeMap<u32, u64>, total: f64) -> f64 {
     sum.value()
 }
 
-/// The mean of the mutual information over all groupings with these sizes:
+/// Returns the mean mutual information over all clusterings with these sizes:
 /// `sum_ij sum_k (k/N) ln(N k / (a_i b_j)) P(k; N, a_i, b_j)` with the hypergeometric probability P.
 ///
-/// Groups of equal size give equal terms and are computed once. P starts from factorials, whose logarithms
-/// are kept with an error term, and goes on by ratios.
+/// Clusters of equal size give equal terms, which are computed once. The first P is computed from factorials, whose
+/// logarithms are stored with an error term, and the next ones from ratios.
 fn expected_information(rows: &BTreeMap<u32, u64>, columns: &BTreeMap<u32, u64>, total: u64) -> f64 {
     let factorials = LogFactorials::up_to(total);
     let n = total as f64;
@@ -88,7 +88,7 @@ fn expected_information(rows: &BTreeMap<u32, u64>, columns: &BTreeMap<u32, u64>,
                 let share = k as f64 / n * (n * k as f64 / (a as f64 * b as f64)).ln();
                 term.add(share * log_probability.exp());
                 let up = (a - k) as f64 * (b - k) as f64;
-                // total - a - b + k + 1, ordered so that nothing goes below zero
+                // total - a - b + k + 1, ordered so that nothing underflows
                 let down = (k + 1) as f64 * (total + k + 1 - a - b) as f64;
                 log_probability += (up / down).ln();
             }
@@ -98,7 +98,7 @@ fn expected_information(rows: &BTreeMap<u32, u64>, columns: &BTreeMap<u32, u64>,
     expected.value()
 }
 
-/// How many groups have each size.
+/// Returns the number of clusters per size.
 fn multiplicities(sizes: &BTreeMap<u32, u64>) -> BTreeMap<u64, u64> {
     let mut counts = BTreeMap::new();
     for &size in sizes.values() {
@@ -107,7 +107,8 @@ fn multiplicities(sizes: &BTreeMap<u32, u64>) -> BTreeMap<u64, u64> {
     counts
 }
 
-/// `ln 0!, ln 1!, ...` as unevaluated sums of two doubles: their differences are small and must stay exact.
+/// The logarithms `ln 0!, ln 1!, ...` as unevaluated sums of two doubles, because their small differences must be
+/// exact.
 struct LogFactorials(Vec<Sum>);
 
 impl LogFactorials {
@@ -121,7 +122,7 @@ impl LogFactorials {
         Self(all)
     }
 
-    /// `ln [C(a, k) C(n - a, b - k) / C(n, b)]`
+    /// Returns `ln [C(a, k) C(n - a, b - k) / C(n, b)]`.
     fn hypergeometric(&self, n: u64, a: u64, b: u64, k: u64) -> f64 {
         let mut sum = Sum::default();
         let mut add = |k: u64, sign: f64| {
@@ -135,7 +136,7 @@ impl LogFactorials {
     }
 }
 
-/// A sum that carries its rounding error along (Neumaier 1974).
+/// A compensated sum (Neumaier 1974).
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     high: f64,
@@ -164,25 +165,25 @@ mod tests {
     }
 
     #[test]
-    fn known_value() {
+    fn adjusted_mutual_information_equals_a_known_value() {
         let result = ami(&[0, 0, 0, 1, 1, 1, 2, 2, 2, 2], &[0, 0, 1, 1, 1, 2, 2, 2, 2, 0]);
         assert!((result.arithmetic - 0.23728877770133558).abs() < 1e-12, "{result:?}");
         assert!((result.max - result.arithmetic).abs() < 1e-12);
     }
 
     #[test]
-    fn degenerate_groupings() {
+    fn single_cluster_and_singletons() {
         assert_eq!(ami(&[4, 4], &[1, 1]).arithmetic, 1.0);
         assert_eq!(ami(&[4, 4], &[1, 2]).arithmetic, 0.0);
         assert_eq!(ami(&[1, 2], &[4, 4]).max, 0.0);
-        // nothing but singletons: chance could do no worse
+        // only singletons: every other clustering of this size is equal
         assert_eq!(ami(&[0, 1, 2], &[5, 3, 9]).arithmetic, 1.0);
         assert!(adjusted_mutual_information(&[], &[]).is_err());
         assert!(adjusted_mutual_information(&[0], &[]).is_err());
     }
 
     #[test]
-    fn renaming_and_swapping_change_nothing() {
+    fn result_is_independent_of_numbering_and_order() {
         let (a, b) = ([0, 0, 1, 1, 2, 2, 2], [5, 5, 5, 1, 1, 0, 0]);
         let renamed = a.map(|g| 9 - g);
         assert!((ami(&a, &b).max - ami(&renamed, &b).max).abs() < 1e-14);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn probabilities_add_up() {
+    fn hypergeometric_probabilities_sum_to_one() {
         let factorials = LogFactorials::up_to(100_000);
         let (n, a, b) = (100_000u64, 300, 40_000);
         let sum: f64 = (0..=a).map(|k| factorials.hypergeometric(n, a, b, k).exp()).sum();

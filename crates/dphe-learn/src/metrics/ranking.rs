@@ -1,13 +1,13 @@
-//! Average precision: how early the positives come when samples are sorted by score.
+//! Average precision: how early positive samples come when samples are sorted by score.
 
 use super::check_pairs;
 use crate::{Error, Labels, Real, Scores};
 
-/// The area under the precision-recall steps: `sum_k (recall_k - recall_(k-1)) precision_k` over *distinct*
-/// scores, without interpolation. Samples with equal scores come in together. `None` if nothing is positive.
+/// Returns the area under the precision-recall curve, `sum_k (recall_k - recall_(k-1)) precision_k` over *distinct*
+/// scores, without interpolation. Samples with equal scores count together. Returns `None` if no sample is positive.
 ///
 /// # Errors
-/// No samples, not as many scores as labels, or a score that is not a number.
+/// If there are no samples, the lengths differ, or a score is not finite.
 pub fn average_precision(positive: &[bool], scores: &[f64]) -> Result<Option<f64>, Error> {
     check_pairs("scores", positive.len(), scores.len())?;
     if let Some(index) = scores.iter().position(|s| !s.is_finite()) {
@@ -29,20 +29,20 @@ pub fn average_precision(positive: &[bool], scores: &[f64]) -> Result<Option<f64
     Ok(Some(sum))
 }
 
-/// Average precision of many attributes.
+/// The average precision of several attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeanAveragePrecision {
     /// The mean over the attributes that have a positive sample.
     pub mean: f64,
-    /// The average precision of each attribute that was asked for; none where nothing is positive.
+    /// The average precision of each requested attribute, or `None` if it has no positive sample.
     pub each: Vec<Option<f64>>,
 }
 
-/// The unweighted mean of [`average_precision`] over these attributes, leaving out those without a positive
-/// sample. For "mAP at K" pass the K attributes that are most frequent in the training data.
+/// Returns the unweighted mean of [`average_precision`] over these attributes, without those that have no positive
+/// sample. For "mAP at K", pass the K attributes that are most frequent in the training data.
 ///
 /// # Errors
-/// If shapes differ, an attribute does not exist, or none has a positive sample.
+/// If the shapes differ, an attribute does not exist, or no attribute has a positive sample.
 pub fn mean_average_precision<T: Real>(
     labels: &Labels,
     scores: &Scores<T>,
@@ -73,13 +73,13 @@ mod tests {
         let positive = [true, false, true, true, false];
         let ap = average_precision(&positive, &[0.9, 0.9, 0.8, 0.1, 0.1]).unwrap().unwrap();
         assert!((ap - (0.5 + 2.0 / 3.0 + 0.6) / 3.0).abs() < 1e-15);
-        // a constant score earns the share of positives, -0.0 and 0.0 are one score
+        // a constant score gives the fraction of positives; -0.0 and 0.0 are the same score
         let constant = average_precision(&positive, &[0.0, -0.0, 0.0, 0.0, -0.0]).unwrap().unwrap();
         assert!((constant - 0.6).abs() < 1e-15);
     }
 
     #[test]
-    fn degenerate_inputs() {
+    fn samples_without_positives_and_invalid_scores() {
         assert_eq!(average_precision(&[false, false], &[1.0, 2.0]).unwrap(), None);
         assert_eq!(average_precision(&[true], &[1.0]).unwrap(), Some(1.0));
         assert!(average_precision(&[], &[]).is_err());

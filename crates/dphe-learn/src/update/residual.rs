@@ -1,21 +1,21 @@
-//! What messages left out.
+//! What updates left out.
 
 use crate::Error;
 
-/// Differences that were learnt and not sent. The user's secret: never sent, never shown.
+/// The differences that a user has learnt but not sent yet. Secret: never sent, never shown.
 #[derive(Clone, Default, PartialEq)]
 pub struct Residual {
-    // Empty until the first message leaves something out.
+    // Empty until the first update leaves something out.
     values: Vec<f64>,
 }
 
 impl Residual {
-    /// Nothing left out yet.
+    /// Creates an empty residual.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What somebody kept, to go on with.
+    /// Restores a stored residual.
     ///
     /// # Errors
     /// If a value is not finite.
@@ -26,18 +26,18 @@ impl Residual {
         }
     }
 
-    /// What waits to be sent, in the flat order of weights; empty if nothing was left out yet. It is as private as the
-    /// samples it was learnt from.
+    /// Returns the differences in the flat order of weights, or nothing if no update has left anything out yet. They
+    /// are as private as the samples they were learnt from.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// Forgets everything: for a model that starts anew.
+    /// Forgets everything, for a model that starts over.
     pub fn reset(&mut self) {
         self.values.clear();
     }
 
-    /// The Euclidean length: how much waits to be sent.
+    /// Returns the Euclidean length.
     pub fn norm(&self) -> f64 {
         self.values.iter().map(|v| v * v).sum::<f64>().sqrt()
     }
@@ -57,7 +57,7 @@ impl Residual {
         Ok(())
     }
 
-    /// Keeps a share of what was not sent. All of it would come twice: once from here, once learnt again.
+    /// Keeps a share of what was not sent. The next round learns part of it again, so keeping all would count it twice.
     pub(super) fn keep(&mut self, mut unsent: Vec<f64>, share: f64) {
         unsent.iter_mut().for_each(|v| *v *= share);
         self.values = unsent;

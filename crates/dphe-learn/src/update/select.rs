@@ -1,21 +1,21 @@
-//! The largest of many, as a pure function: of equals, the first.
+//! Selection of the largest weights or blocks. Ties go to the first.
 
 use core::cmp::Ordering;
 
-/// The positions of the `count` numbers of largest magnitude, in order. Zeros are never chosen.
+/// Returns the indices of the `count` values of largest magnitude, ascending. Zeros are never chosen.
 pub(super) fn largest(values: &[f64], count: usize) -> Vec<usize> {
     let candidates = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     first_by(candidates, count, |i| values[i].abs())
 }
 
-/// The numbers of the `count` blocks of largest Euclidean length, in order. Empty blocks are never chosen.
+/// Returns the numbers of the `count` blocks of largest Euclidean length, ascending. Zero blocks are never chosen.
 pub(super) fn largest_blocks(values: &[f64], width: usize, count: usize) -> Vec<usize> {
     let lengths: Vec<f64> = values.chunks(width).map(|block| block.iter().map(|v| v * v).sum()).collect();
     let candidates = (0..lengths.len()).filter(|&i| lengths[i] != 0.0).collect();
     first_by(candidates, count, |i| lengths[i])
 }
 
-/// The `count` candidates of largest size, sorted by position.
+/// Returns the `count` candidates of largest size, ascending.
 fn first_by(mut candidates: Vec<usize>, count: usize, size: impl Fn(usize) -> f64) -> Vec<usize> {
     let before = |a: &usize, b: &usize| -> Ordering { size(*b).total_cmp(&size(*a)).then(a.cmp(b)) };
     if count < candidates.len() {

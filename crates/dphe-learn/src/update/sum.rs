@@ -1,10 +1,10 @@
-//! The aggregator's part of a round: sums become the next public weights.
+//! The aggregator's part of a round: a sum becomes the next global weights.
 
-use super::{LocalUpdate, UpdateKind};
+use super::{ModelUpdate, UpdateKind};
 use crate::{Error, Weights};
 
-/// The sum of users' updates over all weights. Whoever has the single updates can add them here; whoever has only
-/// an opened sum starts from that.
+/// The sum of users' updates over all weights. Add the updates one by one with [`UpdateSum::add`], or start from an
+/// opened sum with [`UpdateSum::from_parts`].
 #[derive(Clone, PartialEq)]
 pub struct UpdateSum {
     kind: UpdateKind,
@@ -14,7 +14,7 @@ pub struct UpdateSum {
 }
 
 impl UpdateSum {
-    /// The sum of nothing.
+    /// Creates an empty sum.
     pub fn new(kind: UpdateKind, global: &Weights) -> Self {
         Self {
             kind,
@@ -24,7 +24,8 @@ impl UpdateSum {
         }
     }
 
-    /// A sum that was opened. `total` is the number of users, or the sum of their weights if updates were weighted.
+    /// Creates a sum from opened values. `total` is the number of users, or the sum of their weights if updates are
+    /// weighted.
     ///
     /// # Errors
     /// If a number is not finite, or the total is not positive.
@@ -41,17 +42,17 @@ impl UpdateSum {
             return Err(Error::Parameter {
                 name: "total",
                 value: total,
-                remedy: "it counts the users that were summed",
+                remedy: "use the number of users in the sum",
             });
         }
         Ok(Self { kind, flat, intercepts, total })
     }
 
-    /// Adds a user's update with this weight: 1 for a plain mean, the number of samples for one by size.
+    /// Adds a user's update with this weight: 1 for a plain average, the number of samples for a weighted one.
     ///
     /// # Errors
-    /// If the update is of another kind or shape.
-    pub fn add(&mut self, update: &LocalUpdate, weight: f64) -> Result<(), Error> {
+    /// If the update has another kind or shape.
+    pub fn add(&mut self, update: &ModelUpdate, weight: f64) -> Result<(), Error> {
         if update.kind() != self.kind {
             return Err(Error::Unsuited {
                 what: "a sum",
@@ -74,11 +75,11 @@ impl UpdateSum {
         Ok(())
     }
 
-    /// The next public weights. `server_step` multiplies the mean difference: 1, or more where many users with
-    /// few samples dilute each other. Whole classifiers are averaged and know no step.
+    /// Returns the next global weights. `server_step` multiplies the average of differences. It is normally 1, and
+    /// larger if many users with few samples dilute each other. Averages of whole classifiers ignore it.
     ///
     /// # Errors
-    /// If nothing was summed, the shapes differ, or the step is not positive.
+    /// If the sum is empty, the shapes differ, or the step is not positive.
     pub fn apply(&self, global: &Weights, server_step: f64) -> Result<Weights, Error> {
         if self.total <= 0.0 {
             return Err(Error::Empty { what: "updates" });

@@ -1,14 +1,18 @@
-//! Scores of all classes for many samples: the product of two matrices, in panels of neighbouring classes.
+//! Scores of all classes for many samples, computed as a matrix product in panels of consecutive classes.
+
+use std::num::NonZeroUsize;
 
 use pulp::{Arch, NullaryFnOnce};
 
 use super::Weights;
-use crate::{Error, Features, Real, Threads};
+use crate::threads::parallel_map;
+use crate::{Error, Features, Real};
 
-/// Classes in a panel: a whole cache line of `f32`. Four samples times sixteen classes fill the vector registers.
+/// The number of classes in a panel, which is a cache line of `f32`. Four samples times sixteen classes fill the
+/// vector registers.
 pub(crate) const LANES: usize = 16;
 
-/// The weights of up to [`LANES`] neighbouring classes, one row a feature, padded with zeros.
+/// The weights of up to [`LANES`] consecutive classes with one row per feature, padded with zeros.
 pub(crate) struct Panel<T> {
     pub(crate) first: usize,
     pub(crate) count: usize,
@@ -34,7 +38,7 @@ pub(crate) fn panels<T: Real>(flat: &[f64], intercepts: &[f64]) -> Vec<Panel<T>>
         .collect()
 }
 
-/// The score of every class for every sample, one row a sample; all finite.
+/// A matrix of finite scores with one row per sample and one column per class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores<T = f32> {
     values: Vec<T>,
@@ -42,10 +46,14 @@ pub struct Scores<T = f32> {
 }
 
 impl<T: Real> Scores<T> {
-    pub(super) fn of(weights: &Weights, features: &Features<T>, threads: Threads) -> Result<Self, Error> {
+    pub(super) fn of(
+        weights: &Weights,
+        features: &Features<T>,
+        threads: NonZeroUsize,
+    ) -> Result<Self, Error> {
         weights.check_shape(features.width(), weights.classes())?;
         let panels = panels::<T>(weights.flat(), weights.intercepts());
-        let blocks = threads.map(panels, |_, panel| {
+        let blocks = parallel_map(threads, panels, |_, panel| {
             let mut block = vec![[T::ZERO; LANES]; features.len()];
             let (rows, intercepts) = (&panel.rows, &panel.intercepts);
             Arch::new().dispatch(Multiply { features, rows, intercepts, out: &mut block });
@@ -61,10 +69,10 @@ impl<T: Real> Scores<T> {
         Self::new(classes, values)
     }
 
-    /// Takes rows of `classes` scores each.
+    /// Creates scores from rows of `classes` values each.
     ///
     /// # Errors
-    /// If there are none, the last row is not whole, or a score is not finite.
+    /// If there are no scores, the last row is incomplete, or a score is not finite.
     pub fn new(classes: usize, values: Vec<T>) -> Result<Self, Error> {
         if classes == 0 || values.is_empty() {
             return Err(Error::Empty { what: "scores" });
@@ -82,45 +90,45 @@ impl<T: Real> Scores<T> {
         }
     }
 
-    /// How many samples were scored.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.values.len() / self.classes
     }
 
-    /// Never true: there is at least one sample.
+    /// Always returns false, because there is at least one sample.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// How many scores a sample has.
+    /// Returns the number of scores per sample.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// The scores of one sample.
+    /// Returns the scores of one sample.
     ///
     /// # Panics
-    /// If there is no such sample.
+    /// If the sample does not exist.
     pub fn row(&self, sample: usize) -> &[T] {
         &self.values[sample * self.classes..][..self.classes]
     }
 
-    /// The samples, one after the other.
+    /// Iterates over the samples.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[T]> {
         self.values.chunks_exact(self.classes)
     }
 
-    /// All scores, row after row.
+    /// Returns all scores, row after row.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// The scores of one class.
+    /// Iterates over the scores of one class.
     pub fn class(&self, class: usize) -> impl Iterator<Item = T> {
         self.values.iter().skip(class).step_by(self.classes).copied()
     }
 
-    /// The class with the highest score for every sample; of equals, the first.
+    /// Returns the class with the highest score for every sample, or the first of several.
     pub fn best(&self) -> Vec<u32> {
         self.rows()
             .map(|row| {
@@ -135,13 +143,13 @@ impl<T: Real> Scores<T> {
             .collect()
     }
 
-    /// Whether each score is above zero: the attributes that are predicted.
+    /// Returns the predicted attributes, which are those with a score above zero.
     pub fn above_zero(&self) -> Vec<bool> {
         self.values.iter().map(|&score| score > T::ZERO).collect()
     }
 }
 
-/// [`multiply`] for the CPU at hand.
+/// Runs [`multiply`] with the best instruction set of the CPU.
 struct Multiply<'a, T> {
     features: &'a Features<T>,
     rows: &'a [[T; LANES]],
@@ -158,8 +166,8 @@ impl<T: Real> NullaryFnOnce for Multiply<'_, T> {
     }
 }
 
-/// `out = features * rows + intercepts`. Each sum runs over the features in order, whatever the tile, so a score
-/// depends on its sample alone.
+/// Computes `out = features * rows + intercepts`. Each sum runs over the features in order, independent of the
+/// tiling, so a score depends on its sample only.
 #[inline(always)]
 pub(crate) fn multiply<T: Real>(
     features: &Features<T>,
@@ -195,7 +203,7 @@ pub(crate) fn multiply<T: Real>(
     }
 }
 
-/// `sums += factor * row`
+/// Computes `sums += factor * row`.
 #[inline(always)]
 pub(crate) fn accumulate<T: Real, const L: usize>(sums: &mut [T; L], factor: T, row: &[T; L]) {
     for l in 0..L {
@@ -209,14 +217,14 @@ mod tests {
     use crate::Seed;
 
     #[test]
-    fn equals_the_sums_written_out() {
+    fn scores_equal_naive_sums() {
         let mut stream = Seed::new(5).stream();
         for (samples, width, classes) in [(1, 1, 1), (5, 7, 3), (9, 4, 16), (6, 3, 33)] {
             let mut random = |count: usize| -> Vec<f64> { (0..count).map(|_| stream.unit() - 0.5).collect() };
             let features = Features::new(width, random(samples * width)).unwrap();
             let weights = Weights::new(width, random(width * classes), random(classes)).unwrap();
-            let scores = weights.scores(&features, Threads::ONE).unwrap();
-            assert_eq!(scores, weights.scores(&features, Threads::new(3)).unwrap());
+            let scores = weights.scores(&features, NonZeroUsize::MIN).unwrap();
+            assert_eq!(scores, weights.scores(&features, NonZeroUsize::new(3).unwrap()).unwrap());
             for (i, row) in scores.rows().enumerate() {
                 for (class, score) in row.iter().enumerate() {
                     let mut sum = 0.0;
@@ -230,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_go_to_the_first_class() {
+    fn equal_scores_predict_the_first_class() {
         let scores = Scores::new(3, vec![1.0f32, 2.0, 2.0, 0.0, 0.0, -1.0]).unwrap();
         assert_eq!(scores.best(), [1, 0]);
         assert_eq!(scores.above_zero(), [true, true, true, false, false, false]);

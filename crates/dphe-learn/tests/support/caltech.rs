@@ -1,4 +1,4 @@
-//! Caltech101 features for tests that need real data, and the paper's way to split them.
+//! Caltech101 features for tests that need real data, with the paper's split.
 #![allow(dead_code, reason = "every test uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use dphe_learn::dataset::{shares, split_per_class};
 use dphe_learn::{Dataset, Features, Labels, Seed, Standardizer};
 
-/// The folder with features.npy and labels.npy: `$DPHE_DATA/caltech101`, or `shared/data/caltech101` in
-/// a folder above. Says so when there is none.
-pub(crate) fn folder() -> Option<PathBuf> {
+/// Returns the directory with features.npy and labels.npy: `$DPHE_DATA/caltech101`, or `shared/data/caltech101` in a
+/// parent directory. Prints a line if there is none.
+pub(crate) fn directory() -> Option<PathBuf> {
     let found = match std::env::var_os("DPHE_DATA") {
         Some(data) => vec![PathBuf::from(data).join("caltech101")],
         None => Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,27 +17,27 @@ pub(crate) fn folder() -> Option<PathBuf> {
             .map(|up| up.join("shared/data/caltech101"))
             .collect(),
     };
-    let found = found.into_iter().find(|folder| folder.join("features.npy").is_file());
+    let found = found.into_iter().find(|directory| directory.join("features.npy").is_file());
     if found.is_none() {
         println!(
-            "SKIPPED: no Caltech101 features; set DPHE_DATA to the folder that holds caltech101/features.npy"
+            "SKIPPED: no Caltech101 features; set DPHE_DATA to the directory that holds caltech101/features.npy"
         );
     }
     found
 }
 
-/// All samples, not standardised.
-pub(crate) fn load(folder: &Path) -> Dataset<f32> {
-    let (width, values) = npy(&folder.join("features.npy"));
-    let (_, labels) = npy(&folder.join("labels.npy"));
+/// Returns all raw samples.
+pub(crate) fn load(directory: &Path) -> Dataset<f32> {
+    let (width, values) = npy(&directory.join("features.npy"));
+    let (_, labels) = npy(&directory.join("labels.npy"));
     let labels: Vec<u32> = labels.into_iter().map(|l| l as u32).collect();
     let classes = labels.iter().max().unwrap() + 1;
     Dataset::new(Features::new(width, values).unwrap(), Labels::classes(classes as usize, labels).unwrap())
         .unwrap()
 }
 
-/// One split by the paper's protocol: 30 samples a class to train on, 3 of them initial and the rest dealt to the
-/// users, up to 50 to test on; standardised by the initial samples.
+/// One split as in the paper. Of each class, 30 samples are for training (3 of them initial, the rest dealt to users)
+/// and up to 50 for testing. All are standardised by the initial samples.
 pub(crate) struct Task {
     pub(crate) initial: Dataset<f32>,
     pub(crate) users: Vec<Dataset<f32>>,
@@ -56,7 +56,7 @@ impl Task {
         let standardizer = Standardizer::fit(&all.features().select(&initial).unwrap());
         let pick = |samples: &[usize]| {
             let part = all.select(samples).unwrap();
-            part.with_features(standardizer.apply(part.features()).unwrap()).unwrap()
+            part.standardized(&standardizer).unwrap()
         };
         Self {
             initial: pick(&initial),
@@ -67,7 +67,7 @@ impl Task {
     }
 }
 
-/// A matrix (width, values) from a .npy file of version 1 with little-endian f2, f4, f8 or i8 elements.
+/// Reads a matrix (width, values) from a version 1 .npy file with little-endian f2, f4, f8 or i8 elements.
 fn npy(path: &Path) -> (usize, Vec<f32>) {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00", "{path:?} is not .npy, version 1");
@@ -88,7 +88,7 @@ fn npy(path: &Path) -> (usize, Vec<f32>) {
     (width, values)
 }
 
-/// IEEE 754 half precision.
+/// Converts IEEE 754 half precision.
 fn half(bits: u16) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15, (bits >> 10) & 31, f32::from(bits & 1023));
     let magnitude = match exponent {

@@ -1,18 +1,19 @@
 //! AVX2: four lanes of 28-bit digits, for CPUs without IFMA.
 //!
-//! A digit product has 56 bits, so a 64-bit lane sums 256 of them: enough for both products of a
+//! A digit product has 56 bits, so a 64-bit lane can sum 256 of them. That is enough for both products of a
 //! column of a 3072-bit modulus (2 x 110). Columns are split before they are reduced.
 
 use core::arch::x86_64::*;
 
 use super::simd::{self, Context, Simd};
 
-/// Columns per block: with five, 75, 110, 40 and 55 digits fit 2048, 3072, 1024 and 1536 bits tightly.
+/// Columns per block. With five, moduli of 1024, 1536, 2048 and 3072 bits take 40, 55, 75 and 110 digits,
+/// which wastes little.
 pub(super) const BLOCK: usize = 5;
 pub(super) const LANES: usize = 4;
 pub(super) const BITS: u32 = 28;
 
-/// Whether this CPU has the instructions.
+/// Returns whether this CPU has the instructions.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx2")
 }
@@ -20,7 +21,7 @@ pub(super) fn available() -> bool {
 struct Avx2;
 
 // SAFETY (whole impl): `simd` calls these only from the `target_feature` functions below, which
-// `Backend` reaches only after `available()`; pointers are vouched for by the kernel's contract.
+// `Backend` reaches only after `available()`. The kernel's contract guarantees the pointers.
 impl Simd for Avx2 {
     type V = __m256i;
     type Acc = __m256i;
@@ -29,7 +30,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn load(p: *const u64) -> __m256i {
-        // SAFETY: four words are readable; the load needs no alignment.
+        // SAFETY: four words are readable, and the load needs no alignment.
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
@@ -39,7 +40,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn splat(x: u64) -> __m256i {
-        // SAFETY: register only; so are all methods below.
+        // SAFETY: register only, like all methods below.
         unsafe { _mm256_set1_epi64x(x.cast_signed()) }
     }
     #[inline(always)]
@@ -119,15 +120,15 @@ impl Simd for Avx2 {
 
 super::kernel_entry_points!(Avx2, BLOCK, "avx2");
 
-/// Each lane of two groups fetches its own entry of a table, touching all of the table alike: `table`
-/// holds, for each of `rows` digits, that digit of all `1 << window` entries; `index` one entry number a
-/// lane, for the first group and then for the second.
+/// Fetches one entry of a table per lane of two groups. The whole table is read alike. For each of `rows`
+/// digits, `table` holds that digit of all `1 << window` entries. `index` holds one entry number per lane,
+/// for the first group and then for the second.
 ///
-/// Eight entries are permuted for eight lanes by one instruction whose timing does not depend on the
-/// indices; the higher index bits choose among the results by masks.
+/// One instruction, whose timing does not depend on the indices, permutes eight entries for eight lanes.
+/// Masks choose among the results by the higher index bits.
 ///
 /// # Safety
-/// The CPU has AVX2; each group in `out` holds `rows` registers, `table` `rows << window` words and
+/// The CPU has AVX2. Each group in `out` holds `rows` registers, `table` holds `rows << window` words, and
 /// `4 <= window <= 8`.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn lookup(
@@ -138,7 +139,7 @@ pub(super) unsafe fn lookup(
     index: &[u64; 2 * LANES],
 ) {
     let index = index.map(|i| i as i32);
-    // SAFETY: eight indices are one register; table reads stay within `rows << window` words.
+    // SAFETY: eight indices are one register, and table reads stay within `rows << window` words.
     unsafe {
         let index = _mm256_loadu_si256(index.as_ptr().cast());
         // blends look at the top bit of each lane
@@ -173,7 +174,7 @@ pub(super) unsafe fn lookup(
 unsafe fn fold<const N: usize>(entries: *const u32, index: __m256i, masks: &[__m256; 5]) -> __m256i {
     let mut v = [_mm256_setzero_ps(); N];
     for (i, v) in v.iter_mut().enumerate() {
-        // SAFETY: `i < N` groups of eight words; the permutation uses the low three index bits.
+        // SAFETY: `i < N` groups of eight words. The permutation uses the low three index bits.
         let eight = unsafe { _mm256_loadu_si256(entries.add(8 * i).cast()) };
         *v = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(eight, index));
     }
@@ -191,7 +192,7 @@ unsafe fn fold<const N: usize>(entries: *const u32, index: __m256i, masks: &[__m
 /// Writes four numbers of `rows` digits side by side.
 ///
 /// # Safety
-/// The CPU has AVX2; each source holds `rows` words, `out` `rows` registers.
+/// The CPU has AVX2. Each source holds `rows` words, and `out` `rows` registers.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn gather(out: *mut u64, sources: &[*const u64; LANES], rows: usize) {
     let mut row = 0;
@@ -209,7 +210,7 @@ pub(super) unsafe fn gather(out: *mut u64, sources: &[*const u64; LANES], rows: 
     unsafe { super::lanes::gather_words(out, sources, row, rows) };
 }
 
-/// The inverse of [`gather`].
+/// Takes numbers apart that [`gather`] put side by side.
 ///
 /// # Safety
 /// As [`gather`], reading `input` and writing the targets.
@@ -247,7 +248,7 @@ fn transpose(r: [__m256i; LANES]) -> [__m256i; LANES] {
 /// Independent chains of [`peak`].
 pub(super) const PEAK_CHAINS: u32 = 12;
 
-/// Multiplications with additions at full speed, for measuring.
+/// Runs multiplications with additions at full speed, for measurements.
 ///
 /// # Safety
 /// The CPU has AVX2.
@@ -258,8 +259,8 @@ pub(super) unsafe fn peak(rounds: u32) {
     let b = core::hint::black_box(_mm256_set1_epi64x(7));
     for _ in 0..rounds {
         for acc in &mut acc {
-            // SAFETY: no instruction at all. It keeps the compiler from computing the product once for all,
-            // without making the CPU wait for anything as a product of the accumulators would.
+            // SAFETY: there is no instruction. The block keeps the compiler from computing the product only
+            // once, without a dependency that the CPU would have to wait for.
             unsafe {
                 core::arch::asm!("/* {0} */", inout(ymm_reg) a, options(nomem, nostack, preserves_flags))
             };

@@ -1,29 +1,29 @@
-//! Which instructions do the arithmetic.
+//! The choice of instructions for the arithmetic.
 
 use core::fmt;
 use std::sync::OnceLock;
 
-/// The arithmetic in use. All back ends compute the same; they differ in speed only.
+/// An implementation of the arithmetic. All back ends compute the same results and differ only in speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// AVX-512 IFMA: eight numbers at a time, 52-bit digits.
+    /// AVX-512 IFMA: eight numbers at a time, with 52-bit digits.
     Ifma,
-    /// AVX2: four numbers at a time, 28-bit digits.
+    /// AVX2: four numbers at a time, with 28-bit digits.
     Avx2,
-    /// Any CPU: one number at a time, 64-bit digits.
+    /// Any CPU: one number at a time, with 64-bit digits.
     Portable,
     /// The vector kernel on plain arrays with the arithmetic of [`Backend::Ifma`], for tests.
     #[cfg(test)]
     Emulated,
 }
 
-/// The environment variable that overrides the choice: `ifma`, `avx2` or `portable`.
+/// The environment variable that overrides the choice. Its values are `ifma`, `avx2` and `portable`.
 pub const BACKEND_VARIABLE: &str = "DPHE_BACKEND";
 
 impl Backend {
-    /// The back end of this process: the one named by [`BACKEND_VARIABLE`] if this CPU can run it,
-    /// otherwise the fastest it can run. Fixed at the first call.
+    /// Returns the back end of this process: the one named by [`BACKEND_VARIABLE`] if this CPU can run it,
+    /// otherwise the fastest that it can run. The choice is fixed at the first call.
     pub fn active() -> Self {
         static ACTIVE: OnceLock<Backend> = OnceLock::new();
         *ACTIVE.get_or_init(|| {
@@ -33,7 +33,7 @@ impl Backend {
         })
     }
 
-    /// The back end for keys of `bits` bits: the active one, unless its column sums would overflow.
+    /// Returns the back end for keys of `bits` bits: the active one unless its column sums would overflow.
     pub(crate) fn for_key(bits: u32) -> Self {
         match Self::active() {
             backend if !backend.holds(backend.digits(bits)) => Self::Portable,
@@ -41,12 +41,12 @@ impl Backend {
         }
     }
 
-    /// All back ends, fastest first.
+    /// Returns all back ends, fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Ifma, Self::Avx2, Self::Portable].into_iter()
     }
 
-    /// Whether this CPU can run it.
+    /// Returns whether this CPU can run the back end.
     pub fn available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -61,7 +61,7 @@ impl Backend {
         }
     }
 
-    /// The name used in reports and in [`BACKEND_VARIABLE`].
+    /// Returns the name used in reports and in [`BACKEND_VARIABLE`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Ifma => "ifma",
@@ -72,40 +72,40 @@ impl Backend {
         }
     }
 
-    /// The back end of that name.
+    /// Returns the back end with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|backend| backend.name() == name)
     }
 
-    /// Numbers side by side.
+    /// Returns how many numbers are computed side by side.
     pub(crate) fn lanes(self) -> usize {
         self.shape().0
     }
 
-    /// Bits of one digit.
+    /// Returns the bits of one digit.
     pub(crate) fn digit_bits(self) -> u32 {
         self.shape().1
     }
 
-    /// All ones in one digit.
+    /// Returns a digit of all ones.
     pub(crate) fn digit_mask(self) -> u64 {
         u64::MAX >> (64 - self.digit_bits())
     }
 
-    /// Whether sums of columns of that many digits fit their 64 bits: two columns of 56-bit products do up
-    /// to 127 digits of AVX2. The others have room to spare for any key.
+    /// Returns whether column sums of that many digits fit 64 bits. For AVX2, two columns of 56-bit products
+    /// fit up to 127 digits. The other back ends have room for any key.
     pub(crate) fn holds(self, digits: usize) -> bool {
         self != Self::Avx2 || 2 * digits < 256
     }
 
-    /// Digits for a modulus of `bits` bits. The vector kernels leave at least four bits to spare and so
-    /// never subtract between multiplications; the portable one needs none.
+    /// Returns the digits of a modulus of `bits` bits. The vector kernels leave at least four spare bits, so
+    /// that they need no subtraction between multiplications. The portable kernel needs no spare bits.
     pub(crate) fn digits(self, bits: u32) -> usize {
         let (_, digit, block, spare) = self.shape();
         ((bits + spare).div_ceil(digit) as usize).next_multiple_of(block)
     }
 
-    /// Lanes, bits of a digit, digits of a block, spare bits.
+    /// Returns lanes, bits per digit, digits per block, and spare bits.
     fn shape(self) -> (usize, u32, usize, u32) {
         match self {
             Self::Ifma => (8, 52, 10, 4),

@@ -1,5 +1,5 @@
-//! The vector kernel on plain arrays, with the arithmetic of IFMA: the kernel's logic can be tested on
-//! any CPU, and the IFMA instance then differs by its one-line instructions only.
+//! The vector kernel on plain arrays, with the arithmetic of IFMA, so that the logic of the kernel can be
+//! tested on any CPU. The IFMA instance differs only in its one-line instructions.
 
 use super::simd::{self, Context, Simd};
 
@@ -59,7 +59,7 @@ impl Simd for Emulated {
         (v, [0; 8])
     }
     unsafe fn mac((lo, hi): (V, V), a: V, b: V) -> (V, V) {
-        // plain additions: a column that overflowed 64 bits would panic here, in tests
+        // Checked additions: a column that overflows 64 bits panics.
         let low = zip(a, b, |a, b| product(a, b) as u64 & MASK);
         let high = zip(a, b, |a, b| (product(a, b) >> BITS) as u64);
         (zip(lo, low, |x, y| x.checked_add(y).unwrap()), zip(hi, high, |x, y| x.checked_add(y).unwrap()))

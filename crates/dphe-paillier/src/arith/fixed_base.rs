@@ -1,32 +1,37 @@
-//! Powers of one fixed base: the noise of every encryption is one.
+//! Powers of one fixed base. The noise of every encryption is such a power.
 //!
-//! The exponent is cut into windows of `w` bits; for each window `i` the table holds
-//! `base^(e 2^(w i))` for all `e`. A power is then the product of one entry per window: no squarings.
-//! The exponents are secret, so an entry is fetched by reading its whole window.
+//! The exponent is cut into windows of `w` bits. For each window `i`, the table holds `base^(e 2^(w i))` for
+//! all `e`. A power is the product of one entry per window, without squarings. The exponents are secret, so
+//! fetching an entry reads its whole window.
 //!
-//! An entry `x0 + x1 N` is kept as `x0` and `u` with `x0 (1 + u N)` its value. The second factors of a
-//! product multiply to `1 + (sum of u) N`, which costs additions only, and the first are residues, not pairs:
-//! four half-size products a window instead of five.
+//! An entry `x0 + x1 N` is stored as `x0` and `u`, where its value is `x0 (1 + u N)`. The second factors of a
+//! product multiply to `1 + (sum of u) N`, which costs only additions. The first factors are residues rather
+//! than pairs. So a window costs four half-size products instead of five.
+
+use core::marker::PhantomData;
 
 use zeroize::Zeroizing;
 
 use super::backend::Backend;
-use super::lanes::Lanes;
-use super::modulus::{Modulus, Ring, Scratch};
+use super::lanes::{Lanes, MAX_LANES};
+use super::modulus::{Modulus, Scratch};
 use super::nat::{self, Limbs};
 use super::portable;
 use super::pow::bit_window;
+use super::units::{
+    Buffer, Canonical, Group, Loose, Mod, ModSquared, Mont, Number, OverR, RSquared, Ring, WideGroup,
+};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, ifma};
 
-/// Powers of one base modulo `N^2`, ready for exponents up to a given length.
+/// The powers of one base modulo `N^2` for exponents up to a given length.
 pub(crate) struct FixedBase {
     exponent_bits: u32,
     window: u32,
     table: Table,
 }
 
-/// The entries, laid out as the back end's look-up reads them.
+/// The entries, in the order in which the look-up of the back end reads them.
 enum Table {
     /// Per window and digit, that digit of all entries: vector look-ups of 52-bit digits.
     Digits(Vec<u64>),
@@ -36,16 +41,20 @@ enum Table {
     Entries(Vec<u64>),
 }
 
-/// Groups that share one pass over the table: each window is read into the second-level cache once
-/// and serves them all.
+/// Groups that share one pass over the table. Each window is read into the second-level cache once for all of
+/// them.
 const GROUPS: usize = 16;
 
 impl FixedBase {
-    /// Prepares `base`, a public pair in Montgomery form, for exponents of `exponent_bits` bits.
+    /// Prepares `base`, a public unit, for exponents of `exponent_bits` bits.
     ///
     /// # Panics
     /// If the base is not a unit.
-    pub(crate) fn new(modulus: &Modulus, base: &[u64], exponent_bits: u32) -> Self {
+    pub(crate) fn new<M>(
+        modulus: &Modulus<M>,
+        base: &Number<ModSquared<M>, Mont, Canonical, impl Buffer>,
+        exponent_bits: u32,
+    ) -> Self {
         let window = window_bits(modulus.backend());
         let windows = exponent_bits.div_ceil(window) as usize;
         let mut table = match modulus.backend() {
@@ -55,31 +64,30 @@ impl FixedBase {
         };
         let bases = window_bases(modulus, base, window, windows);
         let mut scratch = modulus.scratch();
-        let half = modulus.residues().len();
-        let r_squared = modulus.broadcast(&modulus.r_squared()[..modulus.residue_words()]);
-        // the lanes work on different windows
+        // The lanes work on different windows.
         for (group, bases) in bases.chunks(modulus.lanes()).enumerate() {
             let (mut base, mut inverse) = (modulus.pairs(), modulus.residues());
-            let (powers, inverses): (Vec<&[u64]>, Vec<&[u64]>) =
-                bases.iter().map(|(b, i)| (&**b, &**i)).unzip();
+            let (powers, inverses): (Vec<_>, Vec<_>) =
+                bases.iter().map(|(b, i)| (b.view(), i.view())).unzip();
             modulus.gather(&mut base, &powers, modulus.one());
-            modulus.gather(&mut inverse, &inverses, modulus.one_in(Ring::ModN));
-            let (mut power, mut next) = (modulus.broadcast(modulus.one()), modulus.pairs());
-            let mut inverse_power = modulus.broadcast(modulus.one_in(Ring::ModN));
-            let (mut entry, mut quotient) = (modulus.pairs(), modulus.residues());
+            modulus.gather(&mut inverse, &inverses, modulus.one());
+            let (mut power, mut next) = (modulus.ones::<ModSquared<M>, Mont>(), modulus.pairs());
+            let mut inverse_power = modulus.ones();
+            let mut entry = Entry::new(modulus);
+            let (mut quotient, mut upper) = (modulus.residues::<Mont>(), modulus.residues());
             for e in 0..1 << window {
-                modulus.canonical_pair(&mut power, &mut scratch);
-                // x1 / x0, times R^2 for `pow`
-                modulus.mul(&mut quotient, &power[half..], &inverse_power, &mut scratch);
-                let (lower, upper) = entry.split_at_mut(half);
-                lower.copy_from_slice(&power[..half]);
-                modulus.mul(upper, &quotient, &r_squared, &mut scratch);
-                modulus.canonical(upper, &mut scratch);
+                let canonical = modulus.canonical(&mut power, &mut scratch);
+                let [x0, x1] = canonical.view().halves();
+                // u = x1 / x0, in the form that `Accumulator` sums up
+                modulus.mul(&mut quotient, &x1, &inverse_power, &mut scratch);
+                modulus.mul(&mut upper, &quotient, &modulus.r_squared(), &mut scratch);
+                let u = modulus.canonical(&mut upper, &mut scratch);
+                entry.set(&x0, &u.view());
                 for lane in 0..bases.len() {
-                    let digits = entry.iter().skip(lane).step_by(modulus.lanes());
+                    let digits = entry.digits.iter().skip(lane).step_by(modulus.lanes());
                     table.put(group * modulus.lanes() + lane, e, window, modulus.pair_words(), digits);
                 }
-                modulus.mul_pair(&mut next, &power, &base, &mut scratch);
+                modulus.mul(&mut next, &power, &base, &mut scratch);
                 core::mem::swap(&mut next, &mut power);
                 modulus.mul(&mut quotient, &inverse_power, &inverse, &mut scratch);
                 core::mem::swap(&mut quotient, &mut inverse_power);
@@ -88,19 +96,23 @@ impl FixedBase {
         Self { exponent_bits, window, table }
     }
 
-    /// `base` to each exponent: canonical pairs in Montgomery form, written to `results`, which are all
-    /// `pair_words` long.
-    pub(crate) fn pow(&self, modulus: &Modulus, exponents: &[Limbs], results: &mut [&mut [u64]]) {
+    /// Writes `base` to each exponent to `results`.
+    pub(crate) fn pow<M>(
+        &self,
+        modulus: &Modulus<M>,
+        exponents: &[Limbs],
+        results: &mut [Number<ModSquared<M>, Mont, Canonical, &mut [u64]>],
+    ) {
         assert_eq!(exponents.len(), results.len(), "one result for each exponent");
         let lanes = modulus.lanes();
         let mut scratch = modulus.scratch();
-        let mut entries = [modulus.pairs(), modulus.pairs()];
+        let mut entries = [Entry::new(modulus), Entry::new(modulus)];
         let mut next = modulus.pairs();
-        let mut accumulators: Vec<Accumulator> = (0..GROUPS).map(|_| Accumulator::new(modulus)).collect();
+        let mut accumulators: Vec<Accumulator<M>> = (0..GROUPS).map(|_| Accumulator::new(modulus)).collect();
         for (exponents, results) in exponents.chunks(GROUPS * lanes).zip(results.chunks_mut(GROUPS * lanes)) {
             for i in 0..self.exponent_bits.div_ceil(self.window) {
                 for (two, accumulators) in exponents.chunks(2 * lanes).zip(accumulators.chunks_mut(2)) {
-                    let mut index = Zeroizing::new([0; 16]);
+                    let mut index = Zeroizing::new([0; 2 * MAX_LANES]);
                     for (index, exponent) in index.iter_mut().zip(two) {
                         *index = bit_window(exponent, i * self.window, self.window);
                     }
@@ -116,7 +128,7 @@ impl FixedBase {
                 }
             }
             for (results, accumulator) in results.chunks_mut(lanes).zip(&mut accumulators) {
-                modulus.scatter(results, accumulator.finish(modulus, &mut next, &mut scratch));
+                modulus.scatter(results, &accumulator.finish(modulus, &mut next, &mut scratch));
             }
         }
     }
@@ -129,9 +141,17 @@ impl FixedBase {
         }
     }
 
-    /// Fetches for each lane of one or two groups its entry of window `i`, reading the whole window alike.
-    fn lookup(&self, modulus: &Modulus, i: usize, index: &[u64; 16], out: &mut [Lanes; 2], groups: usize) {
+    /// Fetches the entries of window `i` for the lanes of one or two groups. The whole window is read alike.
+    fn lookup<M>(
+        &self,
+        modulus: &Modulus<M>,
+        i: usize,
+        index: &[u64; 2 * MAX_LANES],
+        out: &mut [Entry<M>; 2],
+        groups: usize,
+    ) {
         let (rows, lanes) = (modulus.pair_words(), modulus.lanes());
+        let mut out = out.each_mut().map(|entry| &mut entry.digits[..]);
         assert!(out.iter().all(|out| out.len() == rows * lanes), "groups of pairs");
         let words = rows << self.window;
         let range = i * words..(i + 1) * words;
@@ -139,7 +159,7 @@ impl FixedBase {
             #[cfg(target_arch = "x86_64")]
             Table::ShortDigits(table) if modulus.backend() == Backend::Avx2 => {
                 let table = &table[range];
-                let index = index.first_chunk().unwrap_or(&[0; 8]);
+                let index = index.first_chunk().unwrap_or(&[0; MAX_LANES]);
                 let out = [out[0].as_mut_ptr(), out[1].as_mut_ptr()];
                 // SAFETY: the modulus' back end runs here; `table` holds `rows << window` words, each
                 // group `rows` registers.
@@ -170,44 +190,86 @@ impl FixedBase {
     }
 }
 
-/// A product in the making: a pair, and the sum of the entries' second factors.
-struct Accumulator {
-    product: Lanes,
-    /// In twice the digits, so that it need not be reduced before the end.
-    sum: Lanes,
+/// A group of entries `x0 (1 + u N)`: the digits of all `x0`, then those of all `u`.
+struct Entry<M> {
+    digits: Lanes,
+    modulus: PhantomData<M>,
 }
 
-impl Accumulator {
-    fn new(modulus: &Modulus) -> Self {
-        Self { product: modulus.pairs(), sum: modulus.pairs() }
+impl<M> Entry<M> {
+    fn new(modulus: &Modulus<M>) -> Self {
+        Self { digits: Lanes::zeros(modulus.pair_words() * modulus.lanes()), modulus: PhantomData }
     }
 
-    fn start(&mut self, entry: &[u64]) {
-        let (lower, upper) = entry.split_at(entry.len() / 2);
-        for (buffer, half) in [(&mut self.product, lower), (&mut self.sum, upper)] {
+    fn set(
+        &mut self,
+        first_factor: &Group<Mod<M>, Mont, Canonical, &[u64]>,
+        u: &Group<Mod<M>, RSquared, Canonical, &[u64]>,
+    ) {
+        let (lower, upper) = self.digits.split_at_mut(first_factor.digits().len());
+        lower.copy_from_slice(first_factor.digits());
+        upper.copy_from_slice(u.digits());
+    }
+
+    fn first_factor(&self) -> Group<Mod<M>, Mont, Canonical, &[u64]> {
+        Group::claim(&self.digits[..self.digits.len() / 2])
+    }
+
+    fn u(&self) -> Group<Mod<M>, RSquared, Canonical, &[u64]> {
+        Group::claim(&self.digits[self.digits.len() / 2..])
+    }
+}
+
+/// A product that grows by one entry per window: the product of first factors, and the sum of the `u`.
+struct Accumulator<M> {
+    product: Group<ModSquared<M>, Mont, Loose, Lanes>,
+    /// Double-length, so that it is reduced only once, at the end.
+    sum: WideGroup<Mod<M>, RSquared, Lanes>,
+}
+
+impl<M> Accumulator<M> {
+    fn new(modulus: &Modulus<M>) -> Self {
+        Self { product: modulus.pairs(), sum: modulus.wide() }
+    }
+
+    fn start(&mut self, entry: &Entry<M>) {
+        let halves = [
+            (self.product.digits_mut(), entry.first_factor().into_digits()),
+            (self.sum.digits_mut(), entry.u().into_digits()),
+        ];
+        for (buffer, half) in halves {
             let (first, rest) = buffer.split_at_mut(half.len());
             first.copy_from_slice(half);
             rest.fill(0);
         }
     }
 
-    fn multiply(&mut self, modulus: &Modulus, entry: &[u64], next: &mut Lanes, scratch: &mut Scratch) {
-        let (lower, upper) = entry.split_at(entry.len() / 2);
-        modulus.scale_pair(next, &self.product, lower, scratch);
+    fn multiply(
+        &mut self,
+        modulus: &Modulus<M>,
+        entry: &Entry<M>,
+        next: &mut Group<ModSquared<M>, Mont, Loose, Lanes>,
+        scratch: &mut Scratch,
+    ) {
+        modulus.scale(next, &self.product, &entry.first_factor(), scratch);
         core::mem::swap(next, &mut self.product);
-        modulus.add_wide(&mut self.sum, upper);
+        modulus.add_wide(&mut self.sum, &entry.u());
     }
 
-    /// The product as canonical pairs: `p0 + p1 N` times `1 + s N` is `p0 + (p1 + s p0) N`.
-    fn finish(&mut self, modulus: &Modulus, next: &mut Lanes, scratch: &mut Scratch) -> &Lanes {
-        modulus.canonical_pair(&mut self.product, scratch);
-        let (sum, product) = next.split_at_mut(self.product.len() / 2);
-        modulus.reduce_wide(sum, &self.sum, scratch);
-        let (lower, upper) = self.product.split_at_mut(sum.len());
-        modulus.mul(product, lower, sum, scratch);
-        modulus.canonical(product, scratch);
-        modulus.add(upper, product, scratch);
-        &self.product
+    /// The product as pairs: `p0 + p1 N` times `1 + s N` is `p0 + (p1 + s p0) N`.
+    fn finish(
+        &mut self,
+        modulus: &Modulus<M>,
+        next: &mut Group<ModSquared<M>, Mont, Loose, Lanes>,
+        scratch: &mut Scratch,
+    ) -> Group<ModSquared<M>, Mont, Canonical, &mut [u64]> {
+        let mut pairs = modulus.canonical(&mut self.product, scratch);
+        let [mut sum, mut product] = next.view_mut().halves_mut();
+        modulus.reduce_wide(&mut sum, &self.sum, scratch);
+        let [lower, mut upper] = pairs.view_mut().halves_mut();
+        modulus.mul(&mut product, &lower, &sum, scratch);
+        modulus.add(&mut upper, &modulus.canonical(&mut product, scratch), scratch);
+        pairs
     }
 }
 
@@ -233,7 +295,7 @@ impl Table {
 
 /// The look-up of [`Table::Digits`] without vector instructions, for the emulated back end.
 fn plain_lookup(out: &mut [u64], table: &[u64], index: &[u64], window: u32) {
-    for (out, entries) in out.chunks_exact_mut(8).zip(table.chunks_exact(1 << window)) {
+    for (out, entries) in out.chunks_exact_mut(MAX_LANES).zip(table.chunks_exact(1 << window)) {
         for (out, index) in out.iter_mut().zip(index) {
             portable::lookup(core::slice::from_mut(out), entries, *index);
         }
@@ -250,44 +312,57 @@ fn window_bits(backend: Backend) -> u32 {
     }
 }
 
+/// A base of one window, and its inverse modulo `N`.
+type WindowBase<M> = (Number<ModSquared<M>, Mont, Canonical, Lanes>, Number<Mod<M>, Mont, Canonical, Lanes>);
+
 /// `base^(2^(w i))` for each window `i`, and its inverse modulo `N`.
-fn window_bases(modulus: &Modulus, base: &[u64], window: u32, windows: usize) -> Vec<(Lanes, Lanes)> {
-    let mut scratch: Scratch = modulus.scratch();
-    let mut power = modulus.broadcast(base);
-    let mut inverse = modulus.broadcast(&inverse(modulus, &base[..modulus.residue_words()]));
+fn window_bases<M>(
+    modulus: &Modulus<M>,
+    base: &Number<ModSquared<M>, Mont, Canonical, impl Buffer>,
+    window: u32,
+    windows: usize,
+) -> Vec<WindowBase<M>> {
+    let mut scratch = modulus.scratch();
+    let [residue, _] = base.view().halves();
+    let mut power = modulus.broadcast(base).loose();
+    let mut inverse = modulus.broadcast(&inverse(modulus, &residue, &mut scratch)).loose();
     let mut bases = Vec::with_capacity(windows);
     for _ in 0..windows {
-        let mut canonical = (power.clone(), inverse.clone());
-        modulus.canonical_pair(&mut canonical.0, &mut scratch);
-        modulus.canonical(&mut canonical.1, &mut scratch);
-        let mut one = (Lanes::zeros(modulus.pair_words()), Lanes::zeros(modulus.residue_words()));
-        modulus.scatter(&mut [&mut one.0], &canonical.0);
-        modulus.scatter(&mut [&mut one.1], &canonical.1);
-        bases.push(one);
-        for (ring, power) in [(Ring::ModNSquared, &mut power), (Ring::ModN, &mut inverse)] {
-            let mut next = modulus.group(ring);
-            for _ in 0..window {
-                modulus.square_in(ring, &mut next, power, &mut scratch);
-                core::mem::swap(&mut next, power);
-            }
-        }
+        let canonical = modulus.lane(&modulus.canonical(&mut power, &mut scratch), 0);
+        bases.push((canonical, modulus.lane(&modulus.canonical(&mut inverse, &mut scratch), 0)));
+        repeat_square(modulus, &mut power, window, &mut scratch);
+        repeat_square(modulus, &mut inverse, window, &mut scratch);
     }
     bases
 }
 
-/// The inverse of a public residue, both in Montgomery form.
-fn inverse(modulus: &Modulus, residue: &[u64]) -> Lanes {
-    let residue = nat::from_limbs(&modulus.limbs_of(residue));
-    let inverse = nat::invert_vartime(&residue, modulus.nat());
+/// `x = x^(2^count)`.
+fn repeat_square<M, R: Ring<Modulus = M>>(
+    modulus: &Modulus<M>,
+    x: &mut Group<R, Mont, Loose, Lanes>,
+    count: u32,
+    scratch: &mut Scratch,
+) {
+    let mut next = modulus.group();
+    for _ in 0..count {
+        modulus.square(&mut next, x, scratch);
+        core::mem::swap(&mut next, x);
+    }
+}
+
+/// The inverse of a public residue.
+fn inverse<M>(
+    modulus: &Modulus<M>,
+    residue: &Number<Mod<M>, Mont, Canonical, &[u64]>,
+    scratch: &mut Scratch,
+) -> Number<Mod<M>, Mont, Canonical, Lanes> {
+    let representation = nat::from_limbs(&modulus.representation(residue));
+    let inverse = nat::invert_vartime(&representation, modulus.nat());
     let Some(inverse) = inverse else { unreachable!("the base of noise is a unit") };
-    let r_squared = modulus.broadcast(&modulus.r_squared()[..modulus.residue_words()]);
-    // of x R it is x^-1 R^-1, and each product by R^2 brings one factor R
-    let (mut once, mut twice) = (modulus.residues(), modulus.residues());
-    let mut scratch = modulus.scratch();
-    modulus.mul(&mut once, &modulus.broadcast(&modulus.residue_digits(&inverse)), &r_squared, &mut scratch);
-    modulus.mul(&mut twice, &once, &r_squared, &mut scratch);
-    modulus.canonical(&mut twice, &mut scratch);
-    let mut digits = Lanes::zeros(modulus.residue_words());
-    modulus.scatter(&mut [&mut digits], &twice);
-    digits
+    // The inverse of x R is x^-1 / R. Each product by R^2 adds one factor R.
+    let over_r = modulus.broadcast(&modulus.residue(&inverse).claim_form::<OverR>());
+    let (mut plain, mut mont) = (modulus.residues(), modulus.residues());
+    modulus.mul(&mut plain, &over_r, &modulus.r_squared(), scratch);
+    modulus.enter(&mut mont, &plain, scratch);
+    modulus.lane(&modulus.canonical(&mut mont, scratch), 0)
 }

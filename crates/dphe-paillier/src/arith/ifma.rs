@@ -4,12 +4,12 @@ use core::arch::x86_64::*;
 
 use super::simd::{self, Context, Simd};
 
-/// Columns per block: ten low and ten high accumulators leave twelve registers for operands.
+/// Columns per block. Ten low and ten high accumulators leave twelve registers for operands.
 pub(super) const BLOCK: usize = 10;
 pub(super) const LANES: usize = 8;
 pub(super) const BITS: u32 = 52;
 
-/// Whether this CPU has the instructions.
+/// Returns whether this CPU has the instructions.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
@@ -19,7 +19,7 @@ pub(super) fn available() -> bool {
 struct Ifma;
 
 // SAFETY (whole impl): `simd` calls these only from the `target_feature` functions below, which
-// `Backend` reaches only after `available()`; pointers are vouched for by the kernel's contract.
+// `Backend` reaches only after `available()`. The kernel's contract guarantees the pointers.
 impl Simd for Ifma {
     type V = __m512i;
     /// Sums of the low and of the high halves of the products.
@@ -29,7 +29,7 @@ impl Simd for Ifma {
 
     #[inline(always)]
     unsafe fn load(p: *const u64) -> __m512i {
-        // SAFETY: eight words are readable; the load needs no alignment.
+        // SAFETY: eight words are readable, and the load needs no alignment.
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
@@ -39,7 +39,7 @@ impl Simd for Ifma {
     }
     #[inline(always)]
     unsafe fn splat(x: u64) -> __m512i {
-        // SAFETY: register only; so are all methods below.
+        // SAFETY: register only, like all methods below.
         unsafe { _mm512_set1_epi64(x.cast_signed()) }
     }
     #[inline(always)]
@@ -118,18 +118,18 @@ impl Simd for Ifma {
 
 super::kernel_entry_points!(Ifma, BLOCK, "avx512f,avx512dq,avx512ifma");
 
-/// Each lane fetches its own entry of a table, touching all of the table alike: `table` holds, for
-/// each of `rows` digits, that digit of all `1 << window` entries; `index` one entry number a lane.
+/// Fetches one entry of a table per lane. The whole table is read alike. For each of `rows` digits, `table`
+/// holds that digit of all `1 << window` entries. `index` holds one entry number per lane.
 ///
-/// Sixteen entries are permuted by one instruction whose timing does not depend on the indices; the
-/// higher index bits choose among the results by masks.
+/// One instruction, whose timing does not depend on the indices, permutes sixteen entries. Masks choose among
+/// the results by the higher index bits.
 ///
 /// # Safety
-/// The CPU has the instructions; `out` holds `rows` registers, `table` `rows << window` words and
+/// The CPU has the instructions. `out` holds `rows` registers and `table` `rows << window` words, and
 /// `4 <= window <= 8`.
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
 pub(super) unsafe fn lookup(out: *mut u64, table: *const u64, rows: usize, window: u32, index: *const u64) {
-    // SAFETY: `index` is one register; table reads stay within `rows << window` words.
+    // SAFETY: `index` is one register, and table reads stay within `rows << window` words.
     unsafe {
         let index = _mm512_loadu_si512(index.cast());
         let bit = |b: i64| _mm512_test_epi64_mask(index, _mm512_set1_epi64(1 << b));
@@ -179,7 +179,7 @@ unsafe fn fold<const N: usize>(
 /// Writes eight numbers of `rows` digits side by side.
 ///
 /// # Safety
-/// The CPU has the instructions; each source holds `rows` words, `out` `rows` registers.
+/// The CPU has the instructions. Each source holds `rows` words, and `out` `rows` registers.
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
 pub(super) unsafe fn gather(out: *mut u64, sources: &[*const u64; LANES], rows: usize) {
     let mut row = 0;
@@ -197,7 +197,7 @@ pub(super) unsafe fn gather(out: *mut u64, sources: &[*const u64; LANES], rows: 
     unsafe { super::lanes::gather_words(out, sources, row, rows) };
 }
 
-/// The inverse of [`gather`].
+/// Takes numbers apart that [`gather`] put side by side.
 ///
 /// # Safety
 /// As [`gather`], reading `input` and writing the targets.
@@ -245,7 +245,7 @@ fn transpose(r: [__m512i; LANES]) -> [__m512i; LANES] {
 /// Independent chains of [`peak`]: twice the latency of four cycles on two ports.
 pub(super) const PEAK_CHAINS: u32 = 16;
 
-/// Multiply-adds at full speed, for measuring.
+/// Runs multiply-adds at full speed, for measurements.
 ///
 /// # Safety
 /// The CPU has the instructions.
@@ -256,8 +256,8 @@ pub(super) unsafe fn peak(rounds: u32) {
     let b = core::hint::black_box(_mm512_set1_epi64(7));
     for _ in 0..rounds {
         for acc in &mut acc {
-            // SAFETY: no instruction at all. It keeps the compiler from computing the product once for all,
-            // without making the CPU wait for anything as a product of the accumulators would.
+            // SAFETY: there is no instruction. The block keeps the compiler from computing the product only
+            // once, without a dependency that the CPU would have to wait for.
             unsafe {
                 core::arch::asm!("/* {0} */", inout(zmm_reg) a, options(nomem, nostack, preserves_flags))
             };

@@ -1,27 +1,36 @@
-//! Buffers of digits, aligned to cache lines and wiped when dropped, and moves between one number
-//! after the other (how ciphertexts are stored) and side by side (how kernels work).
+//! Buffers of digits, aligned to cache lines and wiped when dropped. Ciphertexts are stored as numbers one
+//! after the other, and kernels compute on numbers side by side. This module also converts between the two
+//! layouts.
 
 use core::ops::{Deref, DerefMut};
 
 use zeroize::Zeroize;
 
+use super::units::Storage;
+
+/// The most lanes that any back end has.
+pub(crate) const MAX_LANES: usize = 8;
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([u64; 8]);
+struct CacheLine([u64; LINE]);
 
-/// An aligned buffer of words. It may have held secrets: wiped when dropped.
-pub(crate) struct Lanes {
-    lines: Vec<Line>,
+/// An aligned buffer of words. It may hold secrets and is wiped when dropped.
+pub struct Lanes {
+    lines: Vec<CacheLine>,
     words: usize,
 }
 
 impl Lanes {
-    /// `words` zeros.
+    /// A buffer of `words` zeros.
     pub(crate) fn zeros(words: usize) -> Self {
-        Self { lines: vec![Line([0; 8]); words.div_ceil(8)], words }
+        Self { lines: vec![CacheLine([0; LINE]); words.div_ceil(LINE)], words }
     }
 
-    /// `digits`, each repeated for `lanes` lanes.
+    /// A buffer of `digits`, each repeated for `lanes` lanes.
     pub(crate) fn broadcast(digits: &[u64], lanes: usize) -> Self {
         let mut buffer = Self::zeros(digits.len() * lanes);
         for (row, &digit) in buffer.chunks_exact_mut(lanes).zip(digits) {
@@ -40,7 +49,7 @@ impl Clone for Lanes {
 impl Deref for Lanes {
     type Target = [u64];
     fn deref(&self) -> &[u64] {
-        // SAFETY: `Line` is `repr(C)` over `[u64; 8]`, so the lines are that many words in a row, and
+        // SAFETY: `CacheLine` is `repr(C)` over `[u64; LINE]`, so the lines are that many words in a row, and
         // `words` never exceeds them.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.words) }
     }
@@ -53,6 +62,12 @@ impl DerefMut for Lanes {
     }
 }
 
+impl Storage for Lanes {
+    fn zeros(words: usize) -> Self {
+        Self::zeros(words)
+    }
+}
+
 impl Drop for Lanes {
     fn drop(&mut self) {
         self.zeroize();
@@ -62,7 +77,7 @@ impl Drop for Lanes {
 /// Copies digits `from..to` of each source into its lane.
 ///
 /// # Safety
-/// Each source holds `to` words, `out` `to` rows of as many words as there are sources.
+/// Each source holds `to` words. `out` holds `to` rows of as many words as there are sources.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn gather_words<const W: usize>(
     out: *mut u64,

@@ -1,24 +1,24 @@
-//! The same algebra for any CPU: one lane of 64-bit digits, products in `u128`.
+//! The same algebra for any CPU: one lane of 64-bit digits, with products in `u128`.
 //!
-//! Numbers are canonical on the way in and on the way out, so a 2048-bit modulus needs 32 digits and
-//! none to spare. Products and reductions are interleaved in bands of [`BAND`] rows: one pass along the
-//! columns adds all digit products of a band, with one load and one store of each digit of the sum.
+//! Operands and results are canonical, so a 2048-bit modulus needs exactly 32 digits. Products and reductions
+//! are interleaved in bands of [`BAND`] rows. One pass along the columns adds all digit products of a band,
+//! with one load and one store per digit of the sum.
 
 // Index arithmetic on columns reads better as loops over `k` than as iterator chains.
 #![allow(clippy::needless_range_loop)]
 
-/// Rows that pass at once: with four, one or two products and the reduction keep the multiplier busy.
+/// Rows per band. With four, one or two products and the reduction keep the multiplier busy.
 const BAND: usize = 4;
-/// The same for a reduction without products.
+/// Rows per band for a reduction without products.
 const WIDE_BAND: usize = 8;
 
-/// What the kernel knows of a modulus.
+/// The digits and constants of a modulus.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) modulus: &'a [u64],
     /// `-modulus^-1` modulo `2^64`.
     pub(super) inverse: u64,
-    /// `-(R - 1)` modulo the modulus: complementing a quotient's digits and adding this negates it.
+    /// `-(R - 1)` modulo the modulus. A quotient is negated by complementing its digits and adding this.
     pub(super) bias: &'a [u64],
 }
 
@@ -67,7 +67,7 @@ pub(super) fn add_wide(t: &mut [u64], x: &[u64]) {
     }
 }
 
-/// The residue `t / R` of `2 * digits` digits.
+/// Computes the residue `t / R` of `2 * digits` digits.
 pub(super) fn reduce_wide(cx: Context<'_>, z: &mut [u64], t: &[u64], scratch: &mut [u64]) {
     let digits = cx.modulus.len();
     let (low, high) = t.split_at(digits);
@@ -139,7 +139,7 @@ pub(super) fn add(cx: Context<'_>, x: &mut [u64], y: &[u64]) {
     subtract_modulus(cx, x, carry as u64);
 }
 
-/// The pair `(t0 + t1 N) / R`; both hold `2 * digits` digits.
+/// Computes the pair `(t0 + t1 N) / R`. `t0` and `t1` hold `2 * digits` digits.
 pub(super) fn reduce_pair(cx: Context<'_>, z: &mut [u64], t0: &[u64], t1: &[u64], scratch: &mut [u64]) {
     let digits = cx.modulus.len();
     let (z0, z1) = z.split_at_mut(digits);
@@ -155,18 +155,18 @@ pub(super) fn reduce_pair(cx: Context<'_>, z: &mut [u64], t0: &[u64], t1: &[u64]
     finish_upper(cx, z1, over, taken);
 }
 
-/// `a b + c + d`, low digit and carry; it always fits.
+/// Returns the low digit and the carry of `a b + c + d`, which always fits.
 #[inline(always)]
 fn mac(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     let sum = u128::from(a) * u128::from(b) + u128::from(c) + u128::from(d);
     (sum as u64, (sum >> 64) as u64)
 }
 
-/// A column in the making: the low halves of its digit products and the high halves, summed apart.
+/// The sum of a column: the low and the high halves of its digit products are summed separately.
 ///
-/// So no carry outlives the instruction after it. Counting the carries of one three-digit sum instead
-/// would take fewer additions, but LLVM gathers such counts in vector registers, at twice the time.
-/// Neither sum can overflow: it would take `2^64` products.
+/// So every carry is consumed by the next instruction. Counting the carries of one three-digit sum would take
+/// fewer additions, but LLVM collects such counts in vector registers, which takes twice the time. Neither
+/// sum can overflow, because that would take `2^64` products.
 #[derive(Clone, Copy, Default)]
 struct Column {
     low: u128,
@@ -190,7 +190,7 @@ impl Column {
         self.low += 2 * other.low;
         self.high += 2 * other.high;
     }
-    /// Its digit; what remains is the column above, in the making.
+    /// Returns the digit of this column and continues with the column above.
     #[inline(always)]
     fn digit(&mut self) -> u64 {
         let digit = self.low as u64;
@@ -199,10 +199,10 @@ impl Column {
     }
 }
 
-/// Montgomery reduction of the number with the digits `t` and, above them, `upper`, plus the sum of the
-/// products, or twice that sum if `TWICE`, in bands of `K` rows: `t` receives the result divided by `R`,
-/// `quotient` Montgomery's quotient; returns the digit above `t`. The digits left over by the bands
-/// pass one row at a time.
+/// Montgomery reduction, in bands of `K` rows, of the number with the digits `t` and, above them, `upper`,
+/// plus the sum of the products, or twice that sum if `TWICE`. `t` receives the result divided by `R` and
+/// `quotient` Montgomery's quotient. Returns the digit above `t`. Rows that do not fill a band are processed
+/// one at a time.
 #[inline(always)]
 fn reduce<const K: usize, const P: usize, const TWICE: bool>(
     cx: Context<'_>,
@@ -226,11 +226,11 @@ fn reduce<const K: usize, const P: usize, const TWICE: bool>(
     over
 }
 
-/// The first `K` rows of each product and of the reduction: clears and drops the first `K` digits of `t`
-/// and takes in as many of `upper`, and `over` at the lowest of these. Returns the digit above `t`.
+/// Processes the first `K` rows of each product and of the reduction: clears and drops the first `K` digits
+/// of `t`, and appends as many of `upper`, with `over` added to the lowest of these. Returns the digit above
+/// `t`.
 ///
-/// A function of its own, so that its inner loop gets the registers to itself: inlined it was up to a
-/// fifth slower.
+/// It is not inlined, so that its inner loop gets all registers. Inlined, it was up to a fifth slower.
 #[inline(never)]
 #[allow(clippy::expect_used, reason = "slices of K digits are K digits long")]
 fn band<const K: usize, const P: usize, const TWICE: bool>(
@@ -244,7 +244,7 @@ fn band<const K: usize, const P: usize, const TWICE: bool>(
     let digits = cx.modulus.len();
     let (t, n) = (&mut t[..digits], &cx.modulus[..digits]);
     let products = products.map(|(x, y)| (x, &y[..digits]));
-    // `once` collects the products where they count twice, and stays zero otherwise
+    // `once` collects the products if they count twice, and stays zero otherwise.
     let mut sum = Column::default();
 
     // columns that the band clears
@@ -267,7 +267,7 @@ fn band<const K: usize, const P: usize, const TWICE: bool>(
         sum.digit();
     }
     quotient[..K].copy_from_slice(&q);
-    // columns that all its rows reach
+    // columns to which all rows contribute
     for j in K..digits {
         sum.add(t[j]);
         let mut once = Column::default();
@@ -285,7 +285,7 @@ fn band<const K: usize, const P: usize, const TWICE: bool>(
         }
         t[j - K] = sum.digit();
     }
-    // columns that only the last rows reach
+    // columns to which only the last rows contribute
     sum.add(over);
     for k in 0..K {
         sum.add(upper[k]);
@@ -305,7 +305,7 @@ fn band<const K: usize, const P: usize, const TWICE: bool>(
     sum.low as u64
 }
 
-/// `t = x^2`: the mixed products once, doubled, and the squares.
+/// `t = x^2`. The mixed products are computed once and doubled.
 fn square_product(t: &mut [u64], x: &[u64]) {
     let digits = x.len();
     t.fill(0);
@@ -327,7 +327,7 @@ fn square_product(t: &mut [u64], x: &[u64]) {
     }
 }
 
-/// `t += -quotient` modulo the modulus; returns the carry.
+/// Computes `t += -quotient` modulo the modulus and returns the carry.
 fn add_negated(cx: Context<'_>, t: &mut [u64], quotient: &[u64]) -> u64 {
     let mut carry = 0u128;
     for (k, t) in t.iter_mut().enumerate() {
@@ -342,7 +342,8 @@ fn add_negated(cx: Context<'_>, t: &mut [u64], quotient: &[u64]) -> u64 {
     carry as u64
 }
 
-/// Makes the upper half canonical: it is below `3N - 1`, and gains one if `N` was taken from the lower.
+/// Makes the upper half canonical. It is below `3N - 1`, and grows by one if `N` was subtracted from the
+/// lower half.
 #[inline(always)]
 fn finish_upper(cx: Context<'_>, z1: &mut [u64], mut over: u64, taken: u64) {
     let mut carry = taken;
@@ -356,8 +357,8 @@ fn finish_upper(cx: Context<'_>, z1: &mut [u64], mut over: u64, taken: u64) {
     subtract_modulus(cx, z1, over);
 }
 
-/// Subtracts the modulus once from `x + over * R` if that is not smaller; returns what is left of
-/// `over`, and 1 if it did subtract.
+/// Subtracts the modulus once from `x + over * R` if the difference is not negative. Returns the rest of
+/// `over`, and 1 if it subtracted.
 #[inline(always)]
 fn subtract_modulus(cx: Context<'_>, x: &mut [u64], over: u64) -> (u64, u64) {
     let mut borrow = false;
@@ -366,7 +367,7 @@ fn subtract_modulus(cx: Context<'_>, x: &mut [u64], over: u64) -> (u64, u64) {
         let (_, b2) = d.overflowing_sub(u64::from(borrow));
         borrow = b1 | b2;
     }
-    // enough: there is something above, or no borrow
+    // The number is large enough if there is no borrow or a digit above.
     let (left, below) = over.overflowing_sub(u64::from(borrow));
     let mask = u64::from(below).wrapping_sub(1);
     let mut borrow = false;
@@ -379,8 +380,8 @@ fn subtract_modulus(cx: Context<'_>, x: &mut [u64], over: u64) -> (u64, u64) {
     ((left & mask) | (over & !mask), mask & 1)
 }
 
-/// Fetches entry `index` of a table of numbers as long as `out`, touching all of them alike.
-/// Inlined into functions compiled for wider registers, which it then uses.
+/// Copies entry `index` of a table of numbers as long as `out`. Every entry is read alike. It is inlined into
+/// functions that are compiled for wider registers, and then uses these.
 #[inline(always)]
 pub(super) fn lookup(out: &mut [u64], table: &[u64], index: u64) {
     out.fill(0);

@@ -1,9 +1,9 @@
 //! The search for safe primes, many candidates at a time.
 //!
-//! Candidates `h` for `p = 2h + 1` are sieved by interval, then tested side by side, each lane with a
-//! modulus of its own. The intervals are numbered and their starting points derived from one seed, and
-//! the first primes of the lowest two intervals that have any win: the result depends on the seed, not on
-//! the threads. The search itself is not written to take constant time.
+//! Candidates `h` for `p = 2h + 1` are sieved by interval, then tested side by side, with a different modulus
+//! in each lane. The intervals are numbered, and their starting points are derived from one seed. The result
+//! is the first prime of each of the lowest two intervals that contain one, so it depends on the seed and not
+//! on the threads. The search itself does not take constant time.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -13,31 +13,33 @@ use rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
 
 use super::backend::Backend;
-use super::modulus::{Modulus, Ring};
+use super::lanes::{Lanes, MAX_LANES};
+use super::modulus::Modulus;
 use super::nat::{self, Limbs, Nat};
 use super::pow::{self, Exponent};
+use super::units::{Candidate, Mod, Mont, Number, Value};
 
-/// Candidates of one interval. A safe prime of 1536 bits is found in one of nine.
+/// Candidates per interval. One of nine intervals contains a safe prime of 1536 bits.
 const INTERVAL: usize = 1 << 14;
-/// Distance of candidates: `h` must be 5 modulo 6, or 2 or 3 divides `h` or `2h + 1`.
+/// The distance of candidates. Unless `h` is 5 modulo 6, 2 or 3 divides `h` or `2h + 1`.
 const STEP: u32 = 6;
-/// The sieve removes multiples of primes below this.
+/// The sieve removes multiples of primes below this limit.
 const SIEVE_LIMIT: u32 = 1 << 18;
-/// Miller-Rabin rounds with random bases for the primes that are kept: error below `4^-40`.
+/// Miller-Rabin rounds with random bases for each prime that is kept. The error is below `4^-40`.
 const ROUNDS: usize = 40;
 
-/// Tells how the search goes.
+/// How far a search for primes has come.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress {
     /// Intervals searched so far.
     pub searched: u64,
-    /// Intervals that a search needs on average.
+    /// Intervals that a search takes on average.
     pub expected: f64,
 }
 
-/// The two safe primes of `bits` bits that `seed` leads to, searched by `threads` threads. The two top
-/// bits of each are set, so that their product has exactly `2 * bits` bits.
+/// Returns the two safe primes of `bits` bits that `seed` leads to. The two top bits of each are set, so that
+/// their product has exactly `2 * bits` bits.
 pub(crate) fn two_safe_primes(
     bits: u32,
     seed: &[u8; 32],
@@ -46,7 +48,7 @@ pub(crate) fn two_safe_primes(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> (Nat, Nat) {
     let sieve = Sieve::new(bits);
-    // intervals with at least one hit
+    // Only an interval with at least one prime counts.
     let expected = 2.0 / (1.0 - (-hit_rate(bits)).exp());
     let (next, searched) = (AtomicU64::new(0), AtomicU64::new(0));
     let done = AtomicBool::new(false);
@@ -57,10 +59,10 @@ pub(crate) fn two_safe_primes(
                 while !done.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let hits = search_interval(bits, seed, index, &sieve, backend);
-                    // A panic of another thread has ended the search already.
+                    // A panic in another thread has already ended the search.
                     let Ok(mut found) = found.lock() else { return };
                     found.extend(hits.into_iter().map(|prime| (index, prime)));
-                    // Two primes of one interval are so close that anybody could factor their product.
+                    // Two primes of one interval are so close that anyone could factor their product.
                     if found.iter().any(|(other, _)| *other != found[0].0) {
                         done.store(true, Ordering::Relaxed);
                     }
@@ -70,7 +72,7 @@ pub(crate) fn two_safe_primes(
             });
         }
     });
-    // Every interval below the last one handed out has been searched, whoever was first.
+    // Every interval below the last one handed out has been searched, in whatever order.
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.sort_by_key(|(index, _)| *index);
     found.dedup_by_key(|(index, _)| *index);
@@ -81,14 +83,15 @@ pub(crate) fn two_safe_primes(
     }
 }
 
-/// Safe primes in an interval, on average: the density of `h` with `h` and `2h + 1` both prime is
-/// `2 C / ln^2` (Hardy and Littlewood, `C` = 0.66), six times that among numbers that are 5 modulo 6.
+/// Returns the average number of safe primes per interval. The density of `h` with `h` and `2h + 1` both
+/// prime is `2 C / ln^2` (Hardy and Littlewood, `C` = 0.66), and six times that among numbers that are 5
+/// modulo 6.
 fn hit_rate(bits: u32) -> f64 {
     let ln = f64::from(bits) * core::f64::consts::LN_2;
     INTERVAL as f64 * f64::from(STEP) * 1.32 / (ln * ln)
 }
 
-/// The safe primes of one interval.
+/// Returns the safe primes of one interval.
 fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backend: Backend) -> Vec<Nat> {
     let mut rng = ChaCha20Rng::from_seed(*seed);
     rng.set_stream(index);
@@ -102,7 +105,8 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
             numbers.iter().zip(fermat(&numbers, backend)).filter(|(_, prime)| *prime).map(|(h, _)| h.clone()),
         );
     }
-    // Pocklington: for a prime h, p = 2h + 1 is prime if 2^(p-1) = 1 modulo p and 3 does not divide p.
+    // Pocklington's criterion: for a prime h, p = 2h + 1 is prime if 2^(p-1) = 1 modulo p and 3 does not
+    // divide p.
     let wholes: Vec<Nat> = halves.iter().map(|h| nat::add(&nat::add(h, h), &nat::small(1))).collect();
     let mut primes = Vec::new();
     for (h, p) in halves.chunks(backend.lanes()).zip(wholes.chunks(backend.lanes())) {
@@ -115,7 +119,7 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
     primes
 }
 
-/// A random number of `bits` bits that is 5 modulo 6, the top two bits set, with room for an interval.
+/// Returns a random number of `bits` bits that is 5 modulo 6 and has its top two bits set.
 fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Nat {
     let mut limbs = Zeroizing::new(vec![0u64; (bits as usize).div_ceil(64)]);
     limbs.iter_mut().for_each(|limb| *limb = rng.next_u64());
@@ -130,20 +134,20 @@ fn starting_point(bits: u32, rng: &mut ChaCha20Rng) -> Nat {
     nat::sub(&number, &nat::small(u64::from((residue + 1) % STEP)))
 }
 
-/// Whether `2^(n-1) = 1` modulo each `n`: true for primes, and for very few others.
+/// Returns whether `2^(n-1) = 1` modulo each `n`: true for primes, and for very few other numbers.
 fn fermat(numbers: &[Nat], backend: Backend) -> Vec<bool> {
-    let modulus = Modulus::side_by_side(numbers, backend);
+    let modulus = Modulus::<Candidate>::side_by_side(numbers, backend);
     let (lanes, limb_count) = (modulus.lanes(), modulus.limbs());
     let r = nat::power_of_two(backend.digit_bits() * modulus.residue_words() as u32);
-    let ones: Vec<_> = numbers.iter().map(|n| modulus.residue_digits(&nat::rem(&r, n))).collect();
-    let mut one = modulus.residues();
-    modulus.gather(&mut one, &ones.iter().map(|o| &**o).collect::<Vec<_>>(), &ones[0]);
+    let one_of = |n: &Nat| modulus.residue(&nat::rem(&r, n)).claim_form::<Mont>();
+    let ones: Vec<_> = numbers.iter().map(one_of).collect();
+    let mut x = modulus.residues();
+    modulus.gather(&mut x, &ones.iter().map(Value::view).collect::<Vec<_>>(), ones[0].view());
     let limbs: Vec<Limbs> = numbers.iter().map(|n| nat::limbs(n, limb_count)).collect();
 
     let mut scratch = modulus.scratch();
-    let mut x = one.clone();
     let mut next = modulus.residues();
-    let mut masks = [0; 8];
+    let mut masks = [0; MAX_LANES];
     for bit in (0..modulus.bits()).rev() {
         modulus.square(&mut next, &x, &mut scratch);
         core::mem::swap(&mut next, &mut x);
@@ -155,40 +159,39 @@ fn fermat(numbers: &[Nat], backend: Backend) -> Vec<bool> {
         }
         modulus.double(&mut x, &masks[..lanes]);
     }
-    modulus.canonical(&mut x, &mut scratch);
-    let mut results = vec![vec![0; modulus.residue_words()]; numbers.len()];
-    modulus.scatter(&mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>(), &x);
-    results.iter().zip(&ones).map(|(result, one)| result[..] == **one).collect()
+    let powers: Vec<Number<_, _, _, Lanes>> =
+        modulus.take_apart(&modulus.canonical(&mut x, &mut scratch), numbers.len());
+    powers.iter().zip(&ones).map(|(power, one)| power == one).collect()
 }
 
-/// The test of Miller and Rabin with random bases.
+/// Runs the test of Miller and Rabin with random bases.
 pub(crate) fn miller_rabin(n: &Nat, rounds: usize, rng: &mut impl Rng, backend: Backend) -> bool {
-    let modulus = Modulus::new(n, backend);
+    let modulus = Modulus::<Candidate>::new(n, backend);
     let minus_one = nat::sub(n, &nat::small(1));
     let (twos, odd) = minus_one.split_twos_vartime();
     let exponent = Exponent::new(&odd, modulus.bits());
-    let one = modulus.one_in(Ring::ModN);
-    // -1 in Montgomery form
-    let minus = modulus.residue_digits(&nat::sub(n, &nat::from_limbs(&modulus.limbs_of(one))));
+    let one = modulus.one::<Mod<Candidate>>();
+    // N - R is -1 in Montgomery form.
+    let minus = nat::sub(n, &nat::from_limbs(&modulus.representation(&one)));
+    let minus = modulus.residue(&minus).claim_form::<Mont>();
     let mut scratch = modulus.scratch();
     for _ in 0..rounds.div_ceil(modulus.lanes()) {
-        // Uniform residues in Montgomery form are uniform residues.
+        // The Montgomery forms of uniform residues are uniform residues.
         let bases: Vec<_> = (0..modulus.lanes())
             .map(|_| {
                 let limbs: Vec<u64> = (0..=modulus.limbs()).map(|_| rng.next_u64()).collect();
-                modulus.residue_digits(&nat::rem(&nat::from_limbs(&limbs), n))
+                modulus.residue(&nat::rem(&nat::from_limbs(&limbs), n)).claim_form::<Mont>()
             })
             .collect();
         let mut group = modulus.residues();
-        modulus.gather(&mut group, &bases.iter().map(|b| &**b).collect::<Vec<_>>(), one);
-        let mut x = pow::pow(&modulus, Ring::ModN, &group, &exponent, &mut scratch);
+        modulus.gather(&mut group, &bases.iter().map(Value::view).collect::<Vec<_>>(), one);
+        let mut x = pow::pow(&modulus, &group, &exponent, &mut scratch);
         let mut passed = vec![false; modulus.lanes()];
         for step in 0..twos.max(1) {
-            modulus.canonical(&mut x, &mut scratch);
-            let mut results = vec![vec![0; modulus.residue_words()]; modulus.lanes()];
-            modulus.scatter(&mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>(), &x);
+            let results: Vec<Number<_, _, _, Lanes>> =
+                modulus.take_apart(&modulus.canonical(&mut x, &mut scratch), modulus.lanes());
             for (passed, result) in passed.iter_mut().zip(&results) {
-                *passed |= result[..] == *minus || (step == 0 && result[..] == *one);
+                *passed |= *result == minus || (step == 0 && *result == one);
             }
             let mut next = modulus.residues();
             modulus.square(&mut next, &x, &mut scratch);
@@ -201,24 +204,26 @@ pub(crate) fn miller_rabin(n: &Nat, rounds: usize, rng: &mut impl Rng, backend: 
     true
 }
 
-/// Small primes, and what is needed to strike out their multiples.
+/// Strikes out candidates that have a small prime factor.
 struct Sieve {
-    /// Primes from 5 on.
+    /// The primes from 5 up.
     primes: Vec<u32>,
 }
 
 impl Sieve {
-    /// A sieve for candidates of `bits - 1` bits; for tiny test sizes its primes stay below them.
+    /// Prepares a sieve for candidates of `bits - 1` bits. For the tiny sizes of tests, its primes stay below
+    /// the candidates.
     fn new(bits: u32) -> Self {
         let limit = if bits < 40 { 1 << (bits / 3) } else { SIEVE_LIMIT };
         Self { primes: small_primes(limit).into_iter().filter(|&q| q >= 5).collect() }
     }
 
-    /// The indices `i` for which no small prime divides `h = start + 6 i` or `2 h + 1`.
+    /// Returns the indices `i` for which no small prime divides `h = start + 6 i` or `2 h + 1`.
     fn survivors(&self, start: &Nat, bits: u32) -> Vec<usize> {
         let mut struck = vec![false; INTERVAL];
         let limbs = nat::limbs(start, (bits as usize).div_ceil(64));
-        // Three primes below 2^18 fit a 64-bit product: one pass over the number for each three.
+        // The product of three primes below 2^18 fits 64 bits, so one pass over the number serves three
+        // primes.
         for three in self.primes.chunks(3) {
             let product: u64 = three.iter().map(|&q| u64::from(q)).product();
             let residue = limbs.iter().rev().fold(0u64, |r, &limb| {
@@ -239,12 +244,12 @@ impl Sieve {
     }
 }
 
-/// `6^-1` modulo a prime `q >= 5`: one of `(q + 1) / 6`, `(5 q + 1) / 6`.
+/// Returns `6^-1` modulo a prime `q >= 5`, which is one of `(q + 1) / 6`, `(5 q + 1) / 6`.
 fn inverse_of_six(q: u32) -> u32 {
     if q % 6 == 5 { q.div_ceil(6) } else { ((5 * u64::from(q) + 1) / 6) as u32 }
 }
 
-/// All primes below `limit`.
+/// Returns all primes below `limit`.
 pub(crate) fn small_primes(limit: u32) -> Vec<u32> {
     let mut composite = vec![false; limit as usize];
     let mut primes = Vec::new();

@@ -1,22 +1,21 @@
 //! The vector kernel, written once for every instruction set.
 //!
-//! A number is a column of digits; a register holds one digit of several numbers side by side (the
-//! *lanes*), so carries run down the column and never across lanes, and every lane executes the same
-//! instructions whatever its value. An instruction set enters through the small trait [`Simd`]; the
-//! loops below are instantiated for AVX-512 IFMA, for AVX2, and for plain arrays (tests).
+//! A register holds one digit of several numbers side by side, one per *lane*. So carries never cross lanes,
+//! and every lane executes the same instructions whatever its value. The small trait [`Simd`] describes an
+//! instruction set. The loops below are instantiated for AVX-512 IFMA, for AVX2, and for plain arrays in
+//! tests.
 //!
-//! Products are scanned by columns in blocks of `T`: `T` accumulators stay in registers while the
-//! rows of both factors pass by. That gives one load for each multiply-accumulate and no carry work
-//! inside a block, which is what brings the kernel close to the multiplier's throughput.
+//! Products are computed column by column in blocks of `T`. `T` accumulators stay in registers while the rows
+//! of both factors are read. That takes one load per multiply-accumulate and no carries inside a block, which
+//! brings the kernel close to the multiplier's throughput.
 //!
-//! Every function is `#[inline(always)]` and called from a function compiled for the instruction set
-//! in question; none is called otherwise.
+//! Every function is `#[inline(always)]` and is called only from functions compiled for the instruction set.
 
 // Index arithmetic on blocks reads better as loops over `k` than as iterator chains.
 #![allow(clippy::needless_range_loop)]
 
-/// Runs the body for `$k` from 0 to `$t - 1`, `$t` at most 10, each in code of its own. The compiler gives
-/// up on unrolling nested loops over a block of ten, and then keeps the accumulators in memory.
+/// Runs the body for `$k` from 0 to `$t - 1`, unrolled. `$t` is at most 10. The compiler does not unroll
+/// nested loops over a block of ten by itself, and then keeps the accumulators in memory.
 macro_rules! unrolled {
     ($k:ident < $t:expr, $body:block) => {
         unrolled!(@each $k, $t, $body, 0 1 2 3 4 5 6 7 8 9)
@@ -37,11 +36,11 @@ macro_rules! unrolled {
 pub(super) trait Simd {
     /// A register: one digit of each lane.
     type V: Copy;
-    /// A column sum in the making: room for the products of two whole columns.
+    /// A column sum, with room for the products of two whole columns.
     type Acc: Copy;
-    /// Numbers side by side.
+    /// The number of lanes.
     const LANES: usize;
-    /// Bits of one digit.
+    /// The bits of one digit.
     const BITS: u32;
 
     unsafe fn load(p: *const u64) -> Self::V;
@@ -59,7 +58,7 @@ pub(super) trait Simd {
     unsafe fn mul_low(a: Self::V, b: Self::V) -> Self::V;
 
     unsafe fn acc(v: Self::V) -> Self::Acc;
-    /// `acc + a * b`; `a` and `b` are digits.
+    /// `acc + a * b` for digits `a` and `b`.
     unsafe fn mac(acc: Self::Acc, a: Self::V, b: Self::V) -> Self::Acc;
     /// `acc + v`.
     unsafe fn plus(acc: Self::Acc, v: Self::V) -> Self::Acc;
@@ -67,14 +66,14 @@ pub(super) trait Simd {
     /// Splits the sum: `low + 2^BITS * high`, where `low` need not be a digit yet.
     unsafe fn low(acc: Self::Acc) -> Self::V;
     unsafe fn high(acc: Self::Acc) -> Self::V;
-    /// The whole of what exceeds one digit, to be carried into the next column.
+    /// The part that exceeds one digit and is carried into the next column.
     unsafe fn carry(acc: Self::Acc) -> Self::V;
-    /// The low word of the sum; its low `BITS` bits are the digit.
+    /// The low word of the sum. Its low `BITS` bits are the digit.
     unsafe fn word(acc: Self::Acc) -> Self::V;
 }
 
-/// What the kernel knows of a modulus: its digits and constants in every lane. (The lanes may even have
-/// different moduli of one size, as in the search for primes.)
+/// The digits and constants of a modulus, in every lane. The lanes may have different moduli of one size, as
+/// in the search for primes.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     /// Digits per number, a multiple of the block size.
@@ -83,20 +82,20 @@ pub(super) struct Context {
     pub(super) modulus: *const u64,
     /// `-modulus^-1` modulo one digit, one register.
     pub(super) inverse: *const u64,
-    /// `digits` registers `b_i >= 2^BITS - 1` whose value is a multiple of the modulus: adding
-    /// them to a column before subtracting a digit keeps the column non-negative.
+    /// `digits` registers `b_i >= 2^BITS - 1` whose value is a multiple of the modulus. They are added before
+    /// a digit is subtracted, which keeps the column non-negative.
     pub(super) bias: *const u64,
 }
 
 /// `z = x y / R` modulo the square of the modulus, on base-`N` pairs.
 ///
 /// With `x0 y0 = z0 R - m N` (Montgomery's quotient `m`), the product of `x0 + x1 N` and `y0 + y1 N`
-/// is `z0 R + (x0 y1 + x1 y0 - m) N` modulo `N^2`; dividing by `R` needs one more reduction
+/// is `z0 R + (x0 y1 + x1 y0 - m) N` modulo `N^2`. Dividing by `R` needs one more reduction
 /// modulo `N`. Five half-size products replace the eight of ordinary Montgomery multiplication.
 ///
 /// # Safety
-/// See [`Simd`]; `z`, `x`, `y` hold `2 * digits` registers, `scratch` `4 * digits`; `z` overlaps
-/// neither factor.
+/// See [`Simd`]. `z`, `x` and `y` hold `2 * digits` registers and `scratch` `4 * digits`. `z` does not
+/// overlap a factor.
 #[inline(always)]
 pub(super) unsafe fn mul_pair<S: Simd, const T: usize>(
     cx: &Context,
@@ -106,7 +105,7 @@ pub(super) unsafe fn mul_pair<S: Simd, const T: usize>(
     scratch: *mut u64,
 ) {
     let row = cx.digits * S::LANES;
-    // SAFETY: the offsets stay inside the sizes the caller vouches for.
+    // SAFETY: the offsets stay inside the sizes that the caller guarantees.
     unsafe {
         let (x1, y1) = (x.add(row), y.add(row));
         columns::<S, T, false>(cx.digits, scratch, [(x, y), (x, y)], 1);
@@ -118,8 +117,8 @@ pub(super) unsafe fn mul_pair<S: Simd, const T: usize>(
     }
 }
 
-/// `z = x y / R` modulo the square of the modulus for a residue `y`, a pair without upper half: four fifths
-/// of a multiplication.
+/// `z = x y / R` modulo the square of the modulus for a residue `y`, a pair whose upper half is zero. It
+/// costs four fifths of a multiplication.
 ///
 /// # Safety
 /// As [`mul_pair`], but `y` holds `digits` registers.
@@ -144,7 +143,7 @@ pub(super) unsafe fn scale_pair<S: Simd, const T: usize>(
     }
 }
 
-/// `z = x^2 / R` modulo the square of the modulus: seven tenths of a multiplication.
+/// `z = x^2 / R` modulo the square of the modulus. It costs seven tenths of a multiplication.
 ///
 /// # Safety
 /// As [`mul_pair`].
@@ -171,7 +170,7 @@ pub(super) unsafe fn square_pair<S: Simd, const T: usize>(
 /// `z = x y / R` modulo the modulus itself.
 ///
 /// # Safety
-/// See [`Simd`]; `z`, `x`, `y` hold `digits` registers, `scratch` `4 * digits`.
+/// See [`Simd`]. `z`, `x` and `y` hold `digits` registers and `scratch` `4 * digits`.
 #[inline(always)]
 pub(super) unsafe fn mul<S: Simd, const T: usize>(
     cx: &Context,
@@ -180,7 +179,7 @@ pub(super) unsafe fn mul<S: Simd, const T: usize>(
     y: *const u64,
     scratch: *mut u64,
 ) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees it.
     unsafe {
         columns::<S, T, false>(cx.digits, scratch, [(x, y), (x, y)], 1);
         reduce::<S, T>(cx, z, scratch.add(2 * cx.digits * S::LANES), scratch);
@@ -198,17 +197,17 @@ pub(super) unsafe fn square<S: Simd, const T: usize>(
     x: *const u64,
     scratch: *mut u64,
 ) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees it.
     unsafe {
         square_columns::<S, T>(cx.digits, scratch, x);
         reduce::<S, T>(cx, z, scratch.add(2 * cx.digits * S::LANES), scratch);
     }
 }
 
-/// The pair `(t0 + t1 N) / R`: `t0` and `t1` hold up to `2 * digits` digits each and are used up.
+/// The pair `(t0 + t1 N) / R`. `t0` and `t1` hold up to `2 * digits` digits each and are used up.
 ///
 /// # Safety
-/// See [`Simd`]; `z` holds `2 * digits` registers, `t0`, `t1` and `scratch` the same.
+/// See [`Simd`]. `z`, `t0`, `t1` and `scratch` hold `2 * digits` registers.
 #[inline(always)]
 pub(super) unsafe fn reduce_pair<S: Simd, const T: usize>(
     cx: &Context,
@@ -218,7 +217,7 @@ pub(super) unsafe fn reduce_pair<S: Simd, const T: usize>(
     scratch: *mut u64,
 ) {
     let row = cx.digits * S::LANES;
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees it.
     unsafe {
         reduce::<S, T>(cx, z, scratch, t0);
         subtract_biased::<S>(cx, t1, scratch);
@@ -226,7 +225,7 @@ pub(super) unsafe fn reduce_pair<S: Simd, const T: usize>(
     }
 }
 
-/// `t += bias - quotient` on the low half of `t`: subtracts the quotient modulo the modulus.
+/// `t += bias - quotient` on the low half of `t`, which subtracts the quotient modulo the modulus.
 ///
 /// # Safety
 /// See [`Simd`].
@@ -234,7 +233,7 @@ pub(super) unsafe fn reduce_pair<S: Simd, const T: usize>(
 unsafe fn subtract_biased<S: Simd>(cx: &Context, t: *mut u64, quotient: *const u64) {
     for i in 0..cx.digits {
         let at = i * S::LANES;
-        // SAFETY: `t` holds more than `digits` registers, the others exactly that many.
+        // SAFETY: `t` holds more than `digits` registers. The others hold exactly that many.
         unsafe {
             let biased = S::sub(S::load(cx.bias.add(at)), S::load(quotient.add(at)));
             S::store(t.add(at), S::add(S::load(t.add(at)), biased));
@@ -242,10 +241,10 @@ unsafe fn subtract_biased<S: Simd>(cx: &Context, t: *mut u64, quotient: *const u
     }
 }
 
-/// `t = sum of the first `count` products`, `2 * digits` columns, not carried; twice that if `DOUBLE`.
+/// Computes the sum of products, or twice that if `DOUBLE`, as `2 * digits` columns that are not carried.
 ///
 /// # Safety
-/// See [`Simd`]; each factor holds `digits` registers, `t` twice that.
+/// See [`Simd`]. Each factor holds `digits` registers, and `t` twice as many.
 #[inline(always)]
 unsafe fn columns<S: Simd, const T: usize, const DOUBLE: bool>(
     digits: usize,
@@ -263,11 +262,11 @@ unsafe fn columns<S: Simd, const T: usize, const DOUBLE: bool>(
         while start < 2 * digits {
             let mut acc = [S::acc(zero); T];
             for &(a, b) in products.iter().take(count) {
-                // rows that meet all T columns of the block
+                // rows that contribute to all T columns of the block
                 let first = (start + T).saturating_sub(digits);
                 band::<S, T>(&mut acc, a, b, start, first, (start + 1).min(digits));
                 if start < digits {
-                    // rows that enter inside the block
+                    // rows that start inside the block
                     unrolled!(q < T, {
                         if q > 0 {
                             let ai = S::load(a.add((start + q) * w));
@@ -290,11 +289,11 @@ unsafe fn columns<S: Simd, const T: usize, const DOUBLE: bool>(
     }
 }
 
-/// Adds to columns `start..start + T` the products of rows `first..end` of `a` with the `T` rows of `b`
-/// that each of them meets there.
+/// Adds to columns `start..start + T` the products of rows `first..end` of `a` with the `T` rows of `b` that
+/// belong there.
 ///
 /// # Safety
-/// See [`Simd`]; rows `start - i` to `start - i + T - 1` of `b` exist for each row `i`.
+/// See [`Simd`]. Rows `start - i` to `start - i + T - 1` of `b` exist for each row `i`.
 #[inline(always)]
 unsafe fn band<S: Simd, const T: usize>(
     acc: &mut [S::Acc; T],
@@ -306,7 +305,7 @@ unsafe fn band<S: Simd, const T: usize>(
 ) {
     let w = S::LANES;
     for i in first..end {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let ai = S::load(a.add(i * w));
             let window = b.add((start - i) * w);
@@ -317,11 +316,11 @@ unsafe fn band<S: Simd, const T: usize>(
     }
 }
 
-/// Adds the products of the rows that leave inside a block: row `q` of `a` meets the first `q` columns,
-/// with the last `q` rows of `b`, whose end is given.
+/// Adds the products of the rows that end inside a block: row `q` of `a` contributes to the first `q`
+/// columns, with the last `q` rows of `b`, whose end is given.
 ///
 /// # Safety
-/// See [`Simd`]; `a` holds `T` registers, and as many lie before `b_end`.
+/// See [`Simd`]. `a` holds `T` registers, and as many precede `b_end`.
 #[inline(always)]
 unsafe fn leaving<S: Simd, const T: usize>(acc: &mut [S::Acc; T], a: *const u64, b_end: *const u64) {
     let w = S::LANES;
@@ -336,14 +335,15 @@ unsafe fn leaving<S: Simd, const T: usize>(acc: &mut [S::Acc; T], a: *const u64,
     }
 }
 
-/// `t = a^2`, `2 * digits` columns, not carried: each mixed product once, doubled, and the squares.
+/// Computes `a^2` as `2 * digits` columns that are not carried. Each mixed product is computed once and
+/// doubled.
 ///
 /// # Safety
 /// As [`columns`].
 #[inline(always)]
 unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a: *const u64) {
     let w = S::LANES;
-    // SAFETY: as in `columns`; in every product below `i < j < digits` and `i + j = start + k`.
+    // SAFETY: as in `columns`. In every product below, `i < j < digits` and `i + j = start + k`.
     unsafe {
         let zero = S::splat(0);
         let mut carried = zero;
@@ -363,7 +363,7 @@ unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a:
                     diagonal::<S, T, 1>(&mut acc, a.add(start / 2 * w));
                 }
             } else {
-                // the last block, where rows leave and meet the diagonal at once
+                // the last block, where rows both end and reach the diagonal
                 let top = a.add((digits - T) * w);
                 unrolled!(q < T, {
                     let ai = S::load(top.add(q * w));
@@ -390,11 +390,11 @@ unsafe fn square_columns<S: Simd, const T: usize>(digits: usize, t: *mut u64, a:
     }
 }
 
-/// The products next to the diagonal of a square, then doubling, then the diagonal itself.
-/// `middle` is row `start / 2`; `ODD` tells whether `start` is odd.
+/// Adds the products next to the diagonal of a square, doubles, and adds the diagonal itself. `middle` is row
+/// `start / 2`. `ODD` says whether `start` is odd.
 ///
 /// # Safety
-/// As [`square_columns`]; `middle` is followed by `T` more rows or they are not touched.
+/// As [`square_columns`]. `T` more rows follow `middle`, or they are not touched.
 #[inline(always)]
 unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc; T], middle: *const u64) {
     let w = S::LANES;
@@ -402,7 +402,7 @@ unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc;
     // `start + k < 2 * digits - T` in the last block but one.
     unsafe {
         unrolled!(q < T, {
-            // row i = start/2 + q meets j = start + k - i > i
+            // row i = start/2 + q is multiplied by row j = start + k - i > i
             if q >= ODD && 2 * q < T + ODD {
                 let ai = S::load(middle.add(q * w));
                 for k in 0..T {
@@ -422,10 +422,10 @@ unsafe fn diagonal<S: Simd, const T: usize, const ODD: usize>(acc: &mut [S::Acc;
     }
 }
 
-/// The residue `t / R` of `2 * digits` digits, which need not be carried.
+/// Computes the residue `t / R` of `2 * digits` digits, which need not be carried.
 ///
 /// # Safety
-/// See [`Simd`]; `z` and `scratch` hold `digits` registers, `t` twice that.
+/// See [`Simd`]. `z` and `scratch` hold `digits` registers, and `t` twice as many.
 #[inline(always)]
 pub(super) unsafe fn reduce_wide<S: Simd, const T: usize>(
     cx: &Context,
@@ -433,16 +433,16 @@ pub(super) unsafe fn reduce_wide<S: Simd, const T: usize>(
     t: *const u64,
     scratch: *mut u64,
 ) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees it.
     unsafe { reduce::<S, T>(cx, z, scratch, t) }
 }
 
-/// Montgomery reduction of `2 * digits` columns: `out = (t + quotient * modulus) / R`, digits carried;
+/// Montgomery reduction of `2 * digits` columns to carried digits: `out = (t + quotient * modulus) / R`.
 /// `quotient` receives the digits of Montgomery's quotient.
 ///
 /// # Safety
-/// See [`Simd`]; `out` and `quotient` hold `digits` registers, `t` twice that; `out` may not overlap
-/// `t`'s upper half nor `quotient`.
+/// See [`Simd`]. `out` and `quotient` hold `digits` registers, and `t` twice as many. `out` overlaps neither
+/// the upper half of `t` nor `quotient`.
 #[inline(always)]
 unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient: *mut u64, t: *const u64) {
     let (w, digits, n) = (S::LANES, cx.digits, cx.modulus);
@@ -471,7 +471,7 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
             });
             start += T;
         }
-        // upper half: what remains is the result
+        // upper half: the result
         while start < 2 * digits {
             let mut acc = [S::acc(carried); T];
             for k in 0..T {
@@ -489,10 +489,10 @@ unsafe fn reduce<S: Simd, const T: usize>(cx: &Context, out: *mut u64, quotient:
     }
 }
 
-/// Brings `x < 2 * modulus` into `0..modulus`; returns 1 in the lanes that were too large.
+/// Brings `x < 2 * modulus` into `0..modulus`. Returns 1 in the lanes that were too large.
 ///
 /// # Safety
-/// See [`Simd`]; `x` holds `digits` registers, `scratch` the same.
+/// See [`Simd`]. `x` and `scratch` hold `digits` registers.
 #[inline(always)]
 pub(super) unsafe fn canonical<S: Simd>(cx: &Context, x: *mut u64, scratch: *mut u64) -> S::V {
     let w = S::LANES;
@@ -505,7 +505,7 @@ pub(super) unsafe fn canonical<S: Simd>(cx: &Context, x: *mut u64, scratch: *mut
             S::store(scratch.add(i * w), S::and(d, mask));
             borrow = S::sign(d);
         }
-        // all ones where x was already small
+        // all ones where x was small already
         let keep = S::sub(S::splat(0), borrow);
         let take = S::sub(borrow, S::splat(1));
         for i in 0..cx.digits {
@@ -524,7 +524,7 @@ pub(super) unsafe fn canonical<S: Simd>(cx: &Context, x: *mut u64, scratch: *mut
 #[inline(always)]
 pub(super) unsafe fn canonical_pair<S: Simd>(cx: &Context, x: *mut u64, scratch: *mut u64) {
     let w = S::LANES;
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let mut carry = canonical::<S>(cx, x, scratch);
         let x1 = x.add(cx.digits * w);

@@ -3,8 +3,12 @@
 use num_bigint::BigUint;
 
 use super::backend::{BACKEND_VARIABLE, Backend};
+use super::lanes::Lanes;
 use super::modulus::Modulus;
 use super::nat::{self, Nat};
+use super::units::{
+    Buffer, Canonical, Counted, Group, Loose, Mod, ModSquared, Mont, Number, Plain, Public, Value, WideGroup,
+};
 
 /// Every back end that runs here, and the emulated kernel; or only the one named by [`BACKEND_VARIABLE`].
 fn backends() -> impl Iterator<Item = Backend> {
@@ -63,110 +67,124 @@ fn edges(n: &BigUint, random: &mut Random) -> Vec<BigUint> {
     edges
 }
 
+/// A group of pairs whose powers of `R` the test keeps count of.
+type Pairs = Group<ModSquared<Public>, Counted, Loose, Lanes>;
+
+/// Reads any digits as one integer.
+fn number<L, R, F, S>(modulus: &Modulus<Public>, x: &Value<L, R, F, S, impl Buffer>) -> BigUint {
+    let limbs = nat::from_digits(x.digits(), modulus.backend().digit_bits(), modulus.limbs() + 2);
+    BigUint::from_bytes_le(&limbs.iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<_>>())
+}
+
+/// Reads a canonical pair, checking that it is one.
+fn pair<F>(modulus: &Modulus<Public>, x: &Number<ModSquared<Public>, F, Canonical, Lanes>) -> BigUint {
+    let n = BigUint::from_bytes_be(&nat::to_be_bytes(modulus.nat(), modulus.bits().div_ceil(8) as usize));
+    let [low, high] = x.view().halves().map(|half| number(modulus, &half));
+    assert!(low < n && high < n, "{}: not canonical", modulus.backend());
+    low + high * n
+}
+
+/// The first `count` pairs of a loose group.
+fn pairs(modulus: &Modulus<Public>, group: &mut Pairs, count: usize) -> Vec<BigUint> {
+    let canonical = modulus.canonical(group, &mut modulus.scratch());
+    modulus.take_apart(&canonical, count).iter().map(|x| pair(modulus, x)).collect()
+}
+
+/// The first `count` residues of a loose group.
+fn residues<F>(
+    modulus: &Modulus<Public>,
+    group: &mut Group<Mod<Public>, F, Loose, Lanes>,
+    count: usize,
+) -> Vec<BigUint> {
+    let canonical = modulus.canonical(group, &mut modulus.scratch());
+    let all: Vec<Number<_, _, _, Lanes>> = modulus.take_apart(&canonical, count);
+    all.iter().map(|x| number(modulus, x)).collect()
+}
+
+/// A group of pairs.
+fn group(modulus: &Modulus<Public>, values: &[BigUint]) -> Pairs {
+    let values: Vec<_> = values.iter().map(|x| modulus.pair(&to_nat(x)).counted()).collect();
+    let mut group = modulus.pairs();
+    modulus.gather(&mut group, &values.iter().map(Value::view).collect::<Vec<_>>(), modulus.one().counted());
+    group
+}
+
+/// A group of double-length numbers.
+fn wide(modulus: &Modulus<Public>, values: &[BigUint]) -> WideGroup<Mod<Public>, Plain, Lanes> {
+    let mut group = modulus.wide();
+    for (lane, x) in values.iter().enumerate() {
+        let digits = nat::to_digits(&x.to_u64_digits(), modulus.backend().digit_bits(), modulus.pair_words());
+        for (row, &digit) in group.digits_mut().chunks_exact_mut(modulus.lanes()).zip(digits.iter()) {
+            row[lane] = digit;
+        }
+    }
+    group
+}
+
 /// Checks products, squares and both reductions of all lanes for one modulus.
 fn check_modulus(n: &BigUint, backend: Backend, operands: &[(BigUint, BigUint)]) {
-    let modulus = Modulus::new(&to_nat(n), backend);
+    let modulus = &Modulus::<Public>::new(&to_nat(n), backend);
     let n_squared = n * n;
     let mut scratch = modulus.scratch();
     let r = BigUint::from(1u8) << (backend.digit_bits() * backend.digits(modulus.bits()) as u32);
     for chunk in operands.chunks(modulus.lanes()) {
-        let digits = |x: &BigUint| modulus.pair_digits(&to_nat(x));
-        let (xs, ys): (Vec<_>, Vec<_>) = chunk.iter().map(|(x, y)| (digits(x), digits(y))).unzip();
-        let gather = |values: &[super::lanes::Lanes]| {
-            let mut group = modulus.pairs();
-            modulus.gather(&mut group, &values.iter().map(|v| &**v).collect::<Vec<_>>(), modulus.one());
-            group
-        };
-        let (x, y) = (gather(&xs), gather(&ys));
+        let count = chunk.len();
+        let (xs, ys): (Vec<_>, Vec<_>) = chunk.iter().cloned().unzip();
+        let (x, y) = (group(modulus, &xs), group(modulus, &ys));
         let mut z = modulus.pairs();
-        let read = |group: &[u64], rows: usize| -> Vec<Vec<u64>> {
-            let mut out = vec![vec![0; rows]; chunk.len()];
-            modulus.scatter(&mut out.iter_mut().map(|v| &mut v[..]).collect::<Vec<_>>(), group);
-            out
-        };
-        let number = |digits: &[u64]| {
-            BigUint::from_bytes_le(
-                &modulus.limbs_of(digits).iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<_>>(),
-            )
-        };
-        let pair = |digits: &[u64]| {
-            let (low, high) = digits.split_at(digits.len() / 2);
-            let (low, high) = (number(low), number(high));
-            assert!(low < *n && high < *n, "{backend}: not canonical");
-            low + high * n
-        };
 
-        modulus.mul_pair(&mut z, &x, &y, &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        for (z, (x, y)) in read(&z, modulus.pair_words()).iter().zip(chunk) {
-            assert_eq!(pair(z) * &r % &n_squared, x * y % &n_squared, "{backend}: {x} * {y} mod {n}^2");
+        modulus.mul(&mut z, &x, &y, &mut scratch);
+        for (z, (x, y)) in pairs(modulus, &mut z, count).iter().zip(chunk) {
+            assert_eq!(z * &r % &n_squared, x * y % &n_squared, "{backend}: {x} * {y} mod {n}^2");
         }
-        modulus.square_pair(&mut z, &x, &mut scratch);
+        modulus.square(&mut z, &x, &mut scratch);
         // loose operands must do as well as canonical ones
         let mut w = modulus.pairs();
-        modulus.mul_pair(&mut w, &z, &z, &mut scratch);
-        modulus.canonical_pair(&mut w, &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        let squares = read(&z, modulus.pair_words());
-        for ((z, w), (x, _)) in squares.iter().zip(read(&w, modulus.pair_words())).zip(chunk) {
-            assert_eq!(pair(z) * &r % &n_squared, x * x % &n_squared, "{backend}: {x}^2 mod {n}^2");
-            assert_eq!(pair(&w) * &r % &n_squared, pair(z) * pair(z) % &n_squared, "{backend}: loose {x}");
+        modulus.mul(&mut w, &z, &z, &mut scratch);
+        let squares = pairs(modulus, &mut z, count);
+        for ((z, w), (x, _)) in squares.iter().zip(pairs(modulus, &mut w, count)).zip(chunk) {
+            assert_eq!(z * &r % &n_squared, x * x % &n_squared, "{backend}: {x}^2 mod {n}^2");
+            assert_eq!(w * &r % &n_squared, z * z % &n_squared, "{backend}: loose {x}");
         }
 
         // times a residue; the factor is loose
-        let half = x.len() / 2;
-        modulus.square_pair(&mut w, &x, &mut scratch);
-        modulus.scale_pair(&mut z, &w, &y[..half], &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        for (z, (x, y)) in read(&z, modulus.pair_words()).iter().zip(chunk) {
+        let ([x0, x1], [y0, y1]) = (x.view().halves(), y.view().halves());
+        modulus.square(&mut w, &x, &mut scratch);
+        modulus.scale(&mut z, &w, &y0, &mut scratch);
+        for (z, (x, y)) in pairs(modulus, &mut z, count).iter().zip(chunk) {
             let expected = x * x * (y % n) % &n_squared;
-            assert_eq!(pair(z) * &r * &r % &n_squared, expected, "{backend}: {x}^2 * ({y} mod {n})");
+            assert_eq!(z * &r * &r % &n_squared, expected, "{backend}: {x}^2 * ({y} mod {n})");
         }
 
         let mut z = modulus.residues();
-        modulus.mul(&mut z, &x[..half], &y[half..], &mut scratch);
-        modulus.canonical(&mut z, &mut scratch);
-        for (z, (x, y)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
-            assert!(number(z) < *n);
-            assert_eq!(number(z) * &r % n, (x % n) * (y / n % n) % n, "{backend}: mod {n}");
+        modulus.mul(&mut z, &x0, &y1, &mut scratch);
+        for (z, (x, y)) in residues(modulus, &mut z, count).iter().zip(chunk) {
+            assert!(z < n);
+            assert_eq!(z * &r % n, (x % n) * (y / n % n) % n, "{backend}: mod {n}");
         }
-        modulus.square(&mut z, &x[half..], &mut scratch);
-        modulus.canonical(&mut z, &mut scratch);
-        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
-            assert_eq!(number(z) * &r % n, (x / n % n).modpow(&BigUint::from(2u8), n), "{backend}: square");
+        modulus.square(&mut z, &x1, &mut scratch);
+        for (z, (x, _)) in residues(modulus, &mut z, count).iter().zip(chunk) {
+            assert_eq!(z * &r % n, (x / n % n).modpow(&BigUint::from(2u8), n), "{backend}: square");
         }
 
         // (t0 + t1 n) / R for operands twice as long as the modulus
-        let wide = |f: &dyn Fn(&(BigUint, BigUint)) -> BigUint| {
-            let all: Vec<_> = chunk
-                .iter()
-                .map(|c| {
-                    let limbs: Vec<u64> = f(c).to_u64_digits();
-                    modulus.digits_of(&limbs, modulus.pair_words())
-                })
-                .collect();
-            gather(&all)
-        };
-        let (mut t0, mut t1) = (wide(&|c| c.0.clone()), wide(&|c| c.1.clone()));
+        let (mut t0, mut t1) = (wide(modulus, &xs), wide(modulus, &ys));
         let mut z = modulus.residues();
         modulus.reduce_wide(&mut z, &t0, &mut scratch);
-        modulus.canonical(&mut z, &mut scratch);
-        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
-            assert_eq!(number(z) * &r % n, x % n, "{backend}: reduction to a residue");
+        for (z, (x, _)) in residues(modulus, &mut z, count).iter().zip(chunk) {
+            assert_eq!(z * &r % n, x % n, "{backend}: reduction to a residue");
         }
         // sums of residues that are reduced only once
-        let mut sum = wide(&|_| BigUint::ZERO);
-        (0..300).for_each(|_| modulus.add_wide(&mut sum, &x[..half]));
+        let mut sum = modulus.wide();
+        (0..300).for_each(|_| modulus.add_wide(&mut sum, &x0.claim_form::<Plain>()));
         modulus.reduce_wide(&mut z, &sum, &mut scratch);
-        modulus.canonical(&mut z, &mut scratch);
-        for (z, (x, _)) in read(&z, modulus.residue_words()).iter().zip(chunk) {
-            assert_eq!(number(z) * &r % n, x * 300u32 % n, "{backend}: reduction of a sum");
+        for (z, (x, _)) in residues(modulus, &mut z, count).iter().zip(chunk) {
+            assert_eq!(z * &r % n, x * 300u32 % n, "{backend}: reduction of a sum");
         }
         let mut z = modulus.pairs();
         modulus.reduce_pair(&mut z, &mut t0, &mut t1, &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        for (z, (x, y)) in read(&z, modulus.pair_words()).iter().zip(chunk) {
-            assert_eq!(pair(z) * &r % &n_squared, (x + y * n) % &n_squared, "{backend}: reduction");
+        for (z, (x, y)) in pairs(modulus, &mut z.counted(), count).iter().zip(chunk) {
+            assert_eq!(z * &r % &n_squared, (x + y * n) % &n_squared, "{backend}: reduction");
         }
     }
 }
@@ -233,7 +251,7 @@ fn kernels_agree_over_many_cases() {
         let bits = [128u32, 192, 260, 333, 512][(random.next() % 5) as usize];
         let n = patterned(bits, &mut random) | BigUint::from(1u8) | (BigUint::from(1u8) << (bits - 1));
         let n_squared = &n * &n;
-        let moduli: Vec<Modulus> = backends.iter().map(|&b| Modulus::new(&to_nat(&n), b)).collect();
+        let moduli: Vec<Modulus<Public>> = backends.iter().map(|&b| Modulus::new(&to_nat(&n), b)).collect();
         for _ in 0..64 {
             let operands: Vec<(BigUint, BigUint)> = (0..8)
                 .map(|_| {
@@ -252,41 +270,31 @@ fn kernels_agree_over_many_cases() {
 
 /// Checks `x y` and `x^2` for eight pairs of operands; returns how many products that were.
 fn check_products(
-    modulus: &Modulus,
+    modulus: &Modulus<Public>,
     n: &BigUint,
     operands: &[(BigUint, BigUint)],
     expected: &[BigUint],
 ) -> u64 {
     let mut scratch = modulus.scratch();
-    let digits = |x: &BigUint| {
-        let (high, low) = (x / n, x % n);
-        let mut pair = modulus.digits_of(&low.to_u64_digits(), modulus.residue_words()).to_vec();
-        pair.extend_from_slice(&modulus.digits_of(&high.to_u64_digits(), modulus.residue_words()));
-        pair
-    };
     let mut checked = 0;
     for (operands, expected) in operands.chunks(modulus.lanes()).zip(expected.chunks(modulus.lanes())) {
-        let (xs, ys): (Vec<_>, Vec<_>) = operands.iter().map(|(x, y)| (digits(x), digits(y))).unzip();
-        let (mut x, mut y) = (modulus.pairs(), modulus.pairs());
-        modulus.gather(&mut x, &xs.iter().map(|v| &v[..]).collect::<Vec<_>>(), modulus.one());
-        modulus.gather(&mut y, &ys.iter().map(|v| &v[..]).collect::<Vec<_>>(), modulus.one());
-        let r_squared = modulus.broadcast(modulus.r_squared());
+        let (xs, ys): (Vec<_>, Vec<_>) = operands.iter().cloned().unzip();
+        let (x, y) = (group(modulus, &xs), group(modulus, &ys));
         let (mut z, mut t) = (modulus.pairs(), modulus.pairs());
         // (x y / R) R^2 / R = x y
-        modulus.mul_pair(&mut t, &x, &y, &mut scratch);
-        modulus.mul_pair(&mut z, &t, &r_squared, &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        let mut out = vec![vec![0; modulus.pair_words()]; operands.len()];
-        modulus.scatter(&mut out.iter_mut().map(|v| &mut v[..]).collect::<Vec<_>>(), &z);
-        for ((out, expected), (x, y)) in out.iter().zip(expected).zip(operands) {
-            assert_eq!(out, &digits(expected), "{}: {x} * {y} mod {n}^2", modulus.backend());
+        modulus.mul(&mut t, &x, &y, &mut scratch);
+        modulus.mul(&mut z, &t, &modulus.r_squared().counted(), &mut scratch);
+        for ((z, expected), (x, y)) in
+            pairs(modulus, &mut z, operands.len()).iter().zip(expected).zip(operands)
+        {
+            assert_eq!(z, expected, "{}: {x} * {y} mod {n}^2", modulus.backend());
         }
         // a squaring is a multiplication by itself
-        modulus.mul_pair(&mut t, &x, &x, &mut scratch);
-        modulus.square_pair(&mut z, &x, &mut scratch);
-        modulus.canonical_pair(&mut t, &mut scratch);
-        modulus.canonical_pair(&mut z, &mut scratch);
-        assert_eq!(&t[..], &z[..], "{}: squares mod {n}^2", modulus.backend());
+        modulus.mul(&mut t, &x, &x, &mut scratch);
+        modulus.square(&mut z, &x, &mut scratch);
+        let square = modulus.canonical(&mut z, &mut scratch);
+        let same = modulus.canonical(&mut t, &mut scratch) == square;
+        assert!(same, "{}: squares mod {n}^2", modulus.backend());
         checked += 2 * operands.len() as u64;
     }
     checked
@@ -297,25 +305,23 @@ fn every_lane_fetches_its_own_entry() {
     // a prime: every base is a unit
     let n = (BigUint::from(1u8) << 300u32) - 153u8;
     for backend in backends() {
-        let modulus = Modulus::new(&to_nat(&n), backend);
+        let modulus = Modulus::<Public>::new(&to_nat(&n), backend);
         let mut random = Random(99);
-        let base = modulus.pair_digits(&to_nat(&random.below(&(&n * &n))));
+        let base = modulus.pair(&to_nat(&random.below(&(&n * &n)))).claim_form();
         let table = super::fixed_base::FixedBase::new(&modulus, &base, 64);
         let exponents: Vec<nat::Limbs> = [0u64, 1, 2, 127, 128, u64::MAX, 1 << 63, 0x8040_2010_0804_0201]
             .into_iter()
             .chain((0..300).map(|_| random.next()))
             .map(|e| zeroize::Zeroizing::new(vec![e]))
             .collect();
-        let mut results = vec![vec![0; modulus.pair_words()]; exponents.len()];
-        table.pow(&modulus, &exponents, &mut results.iter_mut().map(|r| &mut r[..]).collect::<Vec<_>>());
+        let mut results: Vec<Number<_, _, _, Lanes>> = exponents.iter().map(|_| modulus.number()).collect();
+        table.pow(&modulus, &exponents, &mut results.iter_mut().map(Value::view_mut).collect::<Vec<_>>());
         for (exponent, result) in exponents.iter().zip(&results) {
             let mut scratch = modulus.scratch();
             let group = modulus.broadcast(&base);
             let mut expected = super::pow::pow_small_vartime(&modulus, &group, &[exponent[0]], &mut scratch);
-            modulus.canonical_pair(&mut expected, &mut scratch);
-            let mut one = vec![0; modulus.pair_words()];
-            modulus.scatter(&mut [&mut one], &expected);
-            assert_eq!(result, &one, "{backend}: exponent {:#x}", exponent[0]);
+            let expected = modulus.lane(&modulus.canonical(&mut expected, &mut scratch), 0);
+            assert!(*result == expected, "{backend}: exponent {:#x}", exponent[0]);
         }
     }
 }
@@ -325,8 +331,9 @@ fn products_of_powers_agree_with_powers() {
     let n = (BigUint::from(1u8) << 256u32) - 189u8;
     let n_squared = &n * &n;
     for backend in backends() {
-        let modulus = Modulus::new(&to_nat(&n), backend);
+        let modulus = Modulus::<Public>::new(&to_nat(&n), backend);
         let r = BigUint::from(1u8) << (backend.digit_bits() * backend.digits(modulus.bits()) as u32);
+        let in_mont = |x: &BigUint| modulus.pair(&to_nat(&(x * &r % &n_squared))).claim_form::<Mont>();
         let mut random = Random(5);
         for (count, bits) in
             [(0usize, 64), (1, 64), (3, 64), (17, 64), (31, 32), (33, 32), (300, 64), (5000, 32)]
@@ -339,16 +346,33 @@ fn products_of_powers_agree_with_powers() {
                     _ => random.next() >> (64 - bits),
                 })
                 .collect();
-            // in Montgomery form
-            let digits: Vec<_> =
-                bases.iter().map(|b| modulus.pair_digits(&to_nat(&(b * &r % &n_squared)))).collect();
-            let sources: Vec<&[u64]> = digits.iter().map(|d| &**d).collect();
+            let digits: Vec<_> = bases.iter().map(in_mont).collect();
+            let sources: Vec<_> = digits.iter().map(|d| d.view().loose()).collect();
             let product = super::multi_pow::multi_pow_vartime(&modulus, &sources, &exponents, bits);
             let expected = bases.iter().zip(&exponents).fold(BigUint::from(1u8), |p, (b, &e)| {
                 p * b.modpow(&BigUint::from(e), &n_squared) % &n_squared
             });
-            let expected = modulus.pair_digits(&to_nat(&(expected * &r % &n_squared)));
-            assert_eq!(&product[..], &expected[..], "{backend}: {count} bases");
+            assert!(product == in_mont(&expected), "{backend}: {count} bases");
+        }
+    }
+}
+
+/// Entering and leaving Montgomery form changes nothing, and one is one in both forms.
+#[test]
+fn enter_and_leave_are_inverse() {
+    let n = (BigUint::from(1u8) << 200u32) - 75u8;
+    let mut random = Random(11);
+    for backend in backends() {
+        let modulus = Modulus::<Public>::new(&to_nat(&n), backend);
+        let mut scratch = modulus.scratch();
+        let (mut mont, mut plain) = (modulus.pairs(), modulus.pairs());
+        modulus.enter(&mut mont, &modulus.broadcast(&modulus.plain_one()), &mut scratch);
+        assert!(modulus.lane(&modulus.canonical(&mut mont, &mut scratch), 0) == modulus.one(), "{backend}");
+        for _ in 0..20 {
+            let x = modulus.pair(&to_nat(&random.below(&(&n * &n))));
+            modulus.enter(&mut mont, &modulus.broadcast(&x), &mut scratch);
+            modulus.leave(&mut plain, &mont, &mut scratch);
+            assert!(modulus.lane(&modulus.canonical(&mut plain, &mut scratch), 0) == x, "{backend}");
         }
     }
 }
@@ -378,59 +402,44 @@ fn primes_and_only_primes_pass() {
     }
 }
 
-/// Between multiplications the vector kernels let both halves of a pair grow to `2N`, and a residue to be
-/// squared to `4N`. The ends of those ranges, for moduli that leave exactly the four bits to spare.
+/// Between multiplications, the vector kernels let both halves of a pair grow to `2N`, and a residue that is
+/// squared to `4N`. This tests the ends of these ranges for moduli that leave exactly four spare bits.
 #[test]
-fn loose_operands_at_their_ends() {
+fn loose_operands_at_the_ends_of_their_range() {
     let one = BigUint::from(1u8);
     for backend in backends().filter(|&backend| backend != Backend::Portable) {
         let sizes: &[u32] =
             if backend == Backend::Avx2 { &[136, 276, 1536, 3072, 3496] } else { &[516, 1036, 2076, 3072] };
         for n in sizes.iter().flat_map(|&bits| [(&one << bits) - &one, (&one << (bits - 1)) + &one]) {
-            let modulus = Modulus::new(&to_nat(&n), backend);
+            let modulus = &Modulus::<Public>::new(&to_nat(&n), backend);
             let n_squared = &n * &n;
             let r = &one << (backend.digit_bits() * modulus.residue_words() as u32);
             let mut scratch = modulus.scratch();
-            let digits = |x: &BigUint| modulus.digits_of(&x.to_u64_digits(), modulus.residue_words());
-            let number = |digits: &[u64]| {
-                let limbs = nat::from_digits(digits, backend.digit_bits(), modulus.limbs() + 2);
-                BigUint::from_bytes_le(&limbs.iter().flat_map(|l| l.to_le_bytes()).collect::<Vec<_>>())
-            };
-            let first = |group: &[u64], words: usize| {
-                let mut out = vec![0; words];
-                modulus.scatter(&mut [&mut out], group);
-                out
-            };
+            let digits = |x: &BigUint| modulus.residue_of_limbs(&x.to_u64_digits()).counted().loose();
             let ends = [&n * 2u8 - &one, &n * 2u8 - 2u8, &n + &one, n.clone(), &n - &one, BigUint::ZERO];
             for (x0, x1) in ends.iter().flat_map(|x0| ends.iter().map(move |x1| (x0, x1))) {
                 let group = |x0: &BigUint, x1: &BigUint| {
-                    let mut pair = digits(x0).to_vec();
-                    pair.extend_from_slice(&digits(x1));
-                    modulus.broadcast(&pair)
+                    let halves = [digits(x0).digits(), digits(x1).digits()].concat();
+                    modulus.broadcast(&Number::<ModSquared<Public>, Counted, Loose, _>::claim(halves))
                 };
                 let (x, y) = (group(x0, x1), group(&ends[0], x0));
                 let (x_value, y_value) = (x0 + x1 * &n, &ends[0] + x0 * &n);
                 for (other, other_value) in [(Some(&y), &y_value), (None, &x_value)] {
                     let mut z = modulus.pairs();
                     match other {
-                        Some(y) => modulus.mul_pair(&mut z, &x, y, &mut scratch),
-                        None => modulus.square_pair(&mut z, &x, &mut scratch),
+                        Some(y) => modulus.mul(&mut z, &x, y, &mut scratch),
+                        None => modulus.square(&mut z, &x, &mut scratch),
                     }
-                    let loose = first(&z, modulus.pair_words());
-                    assert!(loose.chunks(modulus.residue_words()).all(|half| number(half) < &n * 2u8));
-                    modulus.canonical_pair(&mut z, &mut scratch);
-                    let exact = first(&z, modulus.pair_words());
-                    let (low, high) = exact.split_at(modulus.residue_words());
-                    let (low, high) = (number(low), number(high));
-                    assert!(low < n && high < n, "{backend}: canonical");
-                    let product = (low + high * &n) * &r % &n_squared;
+                    let loose = modulus.lane(&z, 0);
+                    assert!(loose.view().halves().iter().all(|half| number(modulus, half) < &n * 2u8));
+                    let product = pairs(modulus, &mut z, 1).remove(0) * &r % &n_squared;
                     assert_eq!(product, &x_value * other_value % &n_squared, "{backend}: mod {n}^2");
                 }
             }
             for x in [&n * 4u8 - &one, &n * 4u8 - 2u8, &n * 3u8] {
                 let mut z = modulus.residues();
                 modulus.square(&mut z, &modulus.broadcast(&digits(&x)), &mut scratch);
-                let z = number(&first(&z, modulus.residue_words()));
+                let z = number(modulus, &modulus.lane(&z, 0));
                 assert!(z < &n * 2u8, "{backend}: loose");
                 assert_eq!(z * &r % &n, &x * &x % &n, "{backend}: square mod {n}");
             }

@@ -1,28 +1,28 @@
-//! The experiment: what falls, how fast, and what holds.
+//! The experiment that runs all attacks.
 
 mod findings;
 
 use dphe::Profile;
-use dphe_federate::Stopwatch;
+use dphe_federate::{PayloadName, Stopwatch};
 use dphe_learn::{Dataset, Seed};
 
-use super::learned::{Sent, learned};
+use super::learned::{PAYLOADS, learned};
 use super::notes::MOST_ROUNDS;
 use super::oracle;
-use super::permutation::Target;
+use super::permutation::PermutationAttack;
 use super::singles::independent;
-use crate::{Error, Experiment, Findings, Measured, Measurement, Run};
+use crate::{Error, Experiment, Findings, Measured, Measurement, RunId};
 
-/// Shares of indices that each user has.
+/// The fractions of indices that each user sends, with their names in runs.
 const DENSITIES: [(f64, &str); 2] = [(0.10, ".10"), (0.05, ".05")];
-/// The paper's size: 2,048 features of 101 classes.
+/// The paper's number of weights: 2,048 features times 101 classes.
 const DIMENSION: usize = 2_048 * 101;
 const QUICK_DIMENSION: usize = 20_000;
 const USERS: usize = 5;
-/// Rounds in which permutations are drawn anew: more than a kept one lasts.
+/// The number of rounds with fresh permutations. A kept permutation is recovered in fewer.
 const FRESH_ROUNDS: usize = 45;
 
-/// Attacks on permutations, sums and the key generator.
+/// An experiment that attacks permutations, sums and the key generator.
 #[derive(Clone, Debug)]
 pub struct Attacks {
     seeds: u64,
@@ -30,30 +30,32 @@ pub struct Attacks {
     data: Option<(String, Dataset)>,
 }
 
-/// The parts of the experiment.
+/// One of the attacks.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
-    /// A permutation that is kept, or not, and the density of supports.
+enum Attack {
+    /// Recovers a permutation from supports of this density. The profile decides whether the permutation is kept.
     Permutation(Profile, f64),
-    /// Independent supports of this density.
+    /// Counts singles in sums of independent supports of this density.
     Independent(f64),
-    Learned(Sent),
+    /// Counts singles in sums of trained updates.
+    Learned(PayloadName, Profile),
+    /// Sends requests to the key generator that it must refuse.
     Oracle,
 }
 
 impl Attacks {
-    /// Attacks at the paper's size, with this many repetitions.
+    /// Makes the experiment at the paper's size with this many repetitions.
     pub fn new(seeds: u64) -> Self {
         Self { seeds, quick: false, data: None }
     }
 
-    /// Supports that are learnt from these data, too.
+    /// Adds sums of updates that are trained on these data.
     #[must_use]
     pub fn with_data(self, name: &str, data: Dataset) -> Self {
         Self { data: Some((name.to_owned(), data)), ..self }
     }
 
-    /// A tenth of the size.
+    /// Uses a tenth of the size.
     #[must_use]
     pub fn quick(self) -> Self {
         Self { quick: true, ..self }
@@ -67,26 +69,22 @@ impl Attacks {
         if self.quick { 4 } else { 10 }
     }
 
-    /// All parts with their names, in the order of the findings.
-    fn parts(&self) -> Vec<(Part, String)> {
-        let mut parts = Vec::new();
+    /// Returns all attacks with their names, in the order of the findings.
+    fn attacks(&self) -> Vec<(Attack, String)> {
+        let mut attacks = Vec::new();
         for (profile, name) in [(Profile::Paper, "kept"), (Profile::Sparse, "fresh")] {
-            parts.extend(
-                DENSITIES
-                    .map(|(density, text)| (Part::Permutation(profile, density), format!("{name}/{text}"))),
-            );
+            let attack = |density| Attack::Permutation(profile, density);
+            attacks.extend(DENSITIES.map(|(density, text)| (attack(density), format!("{name}/{text}"))));
         }
-        parts.extend(
-            DENSITIES
-                .map(|(density, text)| (Part::Independent(density), format!("singles/independent/{text}"))),
-        );
-        if let Some((name, _)) = &self.data {
-            parts.extend(
-                Sent::ALL.map(|sent| (Part::Learned(sent), format!("singles/{name}/{}", sent.name()))),
-            );
+        let name = |text: &str| format!("singles/independent/{text}");
+        attacks.extend(DENSITIES.map(|(density, text)| (Attack::Independent(density), name(text))));
+        if let Some((data, _)) = &self.data {
+            let name = |payload: PayloadName| format!("singles/{data}/{payload}");
+            let learned = |(payload, profile)| (Attack::Learned(payload, profile), name(payload));
+            attacks.extend(PAYLOADS.map(learned));
         }
-        parts.push((Part::Oracle, "oracle".to_owned()));
-        parts
+        attacks.push((Attack::Oracle, "oracle".to_owned()));
+        attacks
     }
 }
 
@@ -109,32 +107,32 @@ impl Experiment for Attacks {
         .to_vec()
     }
 
-    fn runs(&self) -> Vec<Run> {
-        let parts = self.parts();
-        let of = |seed| parts.iter().map(move |(_, what)| Run { what: what.clone(), seed });
+    fn runs(&self) -> Vec<RunId> {
+        let attacks = self.attacks();
+        let of = |seed| attacks.iter().map(move |(_, what)| RunId { what: what.clone(), seed });
         (0..self.seeds).flat_map(of).collect()
     }
 
-    fn weight(&self, run: &Run) -> f64 {
+    fn weight(&self, run: &RunId) -> f64 {
         if run.what.starts_with("kept") || run.what.starts_with("fresh") { 10.0 } else { 1.0 }
     }
 
-    fn measure(&self, run: &Run, stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
+    fn measure(&self, run: &RunId, stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
         let unknown = || Error::UnknownRun(run.what.clone());
-        let part = self.parts().into_iter().find(|(_, what)| *what == run.what).ok_or_else(unknown)?.0;
+        let attack = self.attacks().into_iter().find(|(_, what)| *what == run.what).ok_or_else(unknown)?.0;
         let seed = Seed::new(run.seed).derive(&run.what, 0);
-        match part {
-            Part::Permutation(profile, density) => {
+        match attack {
+            Attack::Permutation(profile, density) => {
                 let rounds = if profile == Profile::Paper { MOST_ROUNDS } else { FRESH_ROUNDS };
                 let dimension = self.dimension();
-                Target { dimension, users: USERS, density, profile, rounds }.attack(&seed)
+                PermutationAttack { dimension, users: USERS, density, profile, rounds }.attack(&seed)
             }
-            Part::Independent(density) => Ok(independent(QUICK_DIMENSION, density, 4, &seed)),
-            Part::Learned(sent) => {
+            Attack::Independent(density) => Ok(independent(QUICK_DIMENSION, density, 4, &seed)),
+            Attack::Learned(payload, profile) => {
                 let (_, data) = self.data.as_ref().ok_or_else(unknown)?;
-                learned(data, sent, self.learning_rounds(), &seed, stopwatch)
+                learned(data, (payload, profile), self.learning_rounds(), &seed, stopwatch)
             }
-            Part::Oracle => oracle::ask(&seed),
+            Attack::Oracle => oracle::ask(&seed),
         }
     }
 

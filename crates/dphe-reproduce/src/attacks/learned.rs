@@ -1,67 +1,37 @@
-//! Singles in sums of updates that were really learnt.
+//! Singles in sums of trained updates.
 
 use dphe::{Profile, Round, TaskId, TaskParams};
+use dphe_federate::spec::payload;
 use dphe_federate::{
-    Average, Averaged, Contribution, PlainAverage, Scenario, ScenarioParams, Seconds, Simulation,
-    SimulationParams, Stopwatch, Weighting, propose,
+    Average, Averaged, LearnerSpec, ModelSize, PayloadName, PayloadSize, PlainAverage, Scenario,
+    ScenarioParams, Simulation, SimulationParams, Stopwatch, UserUpdate, Weighting, propose,
 };
 use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
-use dphe_learn::update::{LocalTrainer, Message, Overflow};
-use dphe_learn::{Dataset, Seed, Sparsity, StrengthController, Weights, find_strength};
+use dphe_learn::update::LocalTrainer;
+use dphe_learn::{Dataset, Seed, Sparsity, StrengthController, find_strength};
 
 use super::singles::{Singles, Totals};
 use crate::{Error, Measurement};
 
-/// What is sent, by its short name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
-    /// Whole classifiers, nine tenths of them zeros by L1: the paper's message.
-    Weights,
-    /// The largest tenth of the differences.
-    Differences,
-    /// A tenth of the features, which are public and rotate.
-    Rotating,
-}
+/// The payloads that users send, and the profiles of their tasks. L1 makes the weights of `w-l1` 90 % sparse, the
+/// others carry a tenth of the differences.
+pub(super) const PAYLOADS: [(PayloadName, Profile); 3] = [
+    (PayloadName::WL1, Profile::Paper),
+    (PayloadName::DTopk, Profile::Sparse),
+    (PayloadName::Rotate, Profile::Full),
+];
 
-impl Sent {
-    pub(super) const ALL: [Self; 3] = [Self::Weights, Self::Differences, Self::Rotating];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Weights => "w-l1",
-            Self::Differences => "d-topk",
-            Self::Rotating => "rotate",
-        }
-    }
-
-    fn profile(self) -> Profile {
-        match self {
-            Self::Weights => Profile::Paper,
-            Self::Differences => Profile::Sparse,
-            Self::Rotating => Profile::Full,
-        }
-    }
-
-    fn message(self, dimension: usize) -> Message {
-        let capacity = dimension.div_ceil(10);
-        match self {
-            Self::Weights => Message::SparseWeights { capacity, overflow: Overflow::Shard },
-            Self::Differences => Message::LargestDifferences { capacity, feedback: 0.9 },
-            Self::Rotating => Message::Rotating,
-        }
-    }
-}
-
-/// An average that looks at what it averages.
-struct Watched {
+/// An average that counts singles among the updates before it averages them.
+struct CountingAverage {
     inner: PlainAverage,
     totals: Totals,
-    /// Positions that somebody sent, and those that one user alone did, whatever the value.
+    /// The number of indices that at least one user sent, of any value.
     sent: usize,
+    /// The number of indices that exactly one user sent, of any value.
     sent_alone: usize,
 }
 
-impl Average for Watched {
+impl Average for CountingAverage {
     fn task(&self) -> &TaskParams {
         self.inner.task()
     }
@@ -73,27 +43,26 @@ impl Average for Watched {
     fn average(
         &mut self,
         round: Round,
-        global: &Weights,
-        contributions: &[Contribution],
+        updates: &[UserUpdate],
         stopwatch: &mut Stopwatch,
-        seconds: &mut Seconds,
     ) -> Result<Averaged, dphe_federate::Error> {
-        let (mut values, mut places) = (Singles::new(global.dimension()), Singles::new(global.dimension()));
-        for contribution in contributions {
-            values.add(contribution.update.entries());
-            places.add(contribution.update.entries().map(|(index, _)| (index, 1.0)));
+        let dimension = self.task().dimension();
+        let (mut values, mut places) = (Singles::new(dimension), Singles::new(dimension));
+        for update in updates {
+            values.add(update.entries());
+            places.add(update.entries().map(|(index, _)| (index, 1.0)));
         }
         self.totals.add(&values);
         self.sent += places.nonzeros();
         self.sent_alone += places.singles();
-        self.inner.average(round, global, contributions, stopwatch, seconds)
+        self.inner.average(round, updates, stopwatch)
     }
 }
 
-/// Rounds of five users who learn from these data.
+/// Runs rounds of five users who train on these data, and counts singles.
 pub(super) fn learned(
     data: &Dataset,
-    sent: Sent,
+    (name, profile): (PayloadName, Profile),
     rounds: usize,
     seed: &Seed,
     stopwatch: &mut Stopwatch,
@@ -104,7 +73,7 @@ pub(super) fn learned(
         SgdParams { penalty, epochs, ..SgdParams::new(stable) }.check()
     };
     let (mut penalty, mut controller) = (Penalty::DEFAULT, None);
-    if sent == Sent::Weights {
+    if name == PayloadName::WL1 {
         let target = Sparsity::new(0.9)?;
         let found = find_strength(target, |strength| {
             Ok(learner(Penalty::elastic_net(strength, 0.5)?, 20)?.fit(&scenario.initial, seed)?.sparsity())
@@ -113,15 +82,17 @@ pub(super) fn learned(
         controller = Some(StrengthController::new(found, target)?);
     }
     let initial = learner(penalty, 20)?.fit(&scenario.initial, seed)?;
-    let message = sent.message(initial.dimension());
+    let (size, feedback) = (PayloadSize::DEFAULT, LearnerSpec::default_feedback());
+    // no payload here has blocks, so the number of slots does not matter
+    let payload = payload(name, size, feedback, profile, ModelSize::of(&initial), 1);
     let users = scenario.users.len();
-    let config = propose(sent.profile(), message, &initial, users as u32, Weighting::Equal)?;
+    let config = propose(profile, payload, &initial, users as u32, Weighting::Equal)?;
     let task = TaskParams::new(TaskId::from_bytes([0; 16]), config)?;
     let inner = PlainAverage::new(task, Weighting::Equal, users)?;
-    let watched = Watched { inner, totals: Totals::default(), sent: 0, sent_alone: 0 };
-    let trainer = LocalTrainer::new(learner(penalty, 5)?, message)?;
+    let average = CountingAverage { inner, totals: Totals::default(), sent: 0, sent_alone: 0 };
+    let trainer = LocalTrainer::new(learner(penalty, 5)?, payload)?;
     let params = SimulationParams::default();
-    let mut simulation = Simulation::new(scenario.users, initial, trainer, watched, params, *seed)?
+    let mut simulation = Simulation::new(scenario.users, initial, trainer, average, params, *seed)?
         .with_held_out_data(scenario.held_out)?;
     if let Some(controller) = controller {
         simulation = simulation.with_controller(controller)?;
@@ -130,10 +101,10 @@ pub(super) fn learned(
     for _ in 0..rounds {
         accuracy = simulation.round(stopwatch)?.accuracy.unwrap_or(0.0);
     }
-    let watched = simulation.average();
+    let average = simulation.average();
     let mut measurement = Measurement::new();
-    watched.totals.write("", &mut measurement);
-    let alone = watched.sent_alone as f64 / watched.sent.max(1) as f64;
+    average.totals.write("", &mut measurement);
+    let alone = average.sent_alone as f64 / average.sent.max(1) as f64;
     measurement.insert("sent_alone".to_owned(), alone);
     measurement.insert("accuracy".to_owned(), accuracy);
     Ok(measurement)

@@ -1,9 +1,10 @@
-//! A curious aggregator's notes: one bit a round for every position and every index, and what follows from equal bits.
+//! The notes of a curious aggregator: one bit per round for every permuted position and every index. An index and a
+//! position with the same bits probably belong together.
 
-/// Most rounds that notes hold: a word of bits.
+/// The largest number of rounds that notes hold, one bit of a word each.
 pub const MOST_ROUNDS: usize = 64;
 
-/// In which rounds a permuted position was sent, and in which the published sum of an index was not zero.
+/// The rounds in which each permuted position was sent, and in which each index had a nonzero published sum.
 #[derive(Clone, Debug)]
 pub struct Notes {
     positions: Vec<u64>,
@@ -12,18 +13,18 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Empty notes about this many indices.
+    /// Makes empty notes about this many indices.
     pub fn new(dimension: usize) -> Self {
         Self { positions: vec![0; dimension], indices: vec![0; dimension], rounds: 0 }
     }
 
-    /// Rounds that are written down.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Writes a round down: the positions that somebody sent, the indices whose sum is not zero. Rounds beyond
-    /// [`MOST_ROUNDS`], and numbers beyond the dimension, are not written down.
+    /// Adds a round: the positions that a user sent and the indices whose sum is not zero. Rounds beyond
+    /// [`MOST_ROUNDS`] and numbers beyond the dimension are ignored.
     pub fn add(&mut self, positions: impl IntoIterator<Item = u32>, indices: impl IntoIterator<Item = u32>) {
         if self.rounds == MOST_ROUNDS {
             return;
@@ -39,21 +40,21 @@ impl Notes {
         self.rounds += 1;
     }
 
-    /// Whether the position was sent in the latest round.
+    /// Returns true if the position was sent in the latest round.
     pub fn sent_last(&self, position: u32) -> bool {
         let trace = self.positions.get(position as usize);
         self.rounds > 0 && trace.is_some_and(|trace| trace >> (self.rounds - 1) & 1 == 1)
     }
 
-    /// How many positions were sent in the latest round.
+    /// Returns the number of positions that were sent in the latest round.
     pub fn count_last(&self) -> usize {
         (0..).take(self.positions.len()).filter(|&position| self.sent_last(position)).count()
     }
 
-    /// Pairs of an index and a position whose notes agree, and with nobody else's: they belong together, if the
-    /// permutation was the same in all rounds.
+    /// Returns the pairs of an index and a position that have the same bits while no other index or position has
+    /// them. They belong together if the permutation was the same in all rounds.
     pub fn pairs(&self) -> Vec<(u32, u32)> {
-        let (positions, indices) = (alone(&self.positions), alone(&self.indices));
+        let (positions, indices) = (unique(&self.positions), unique(&self.indices));
         let mut pairs = Vec::new();
         let mut positions = positions.into_iter().peekable();
         for (trace, index) in indices {
@@ -66,30 +67,30 @@ impl Notes {
     }
 }
 
-/// Traces that occur once, with their places, ascending.
-fn alone(traces: &[u64]) -> Vec<(u64, u32)> {
+/// Returns the traces that occur once, with their places, in ascending order.
+fn unique(traces: &[u64]) -> Vec<(u64, u32)> {
     let mut sorted: Vec<(u64, u32)> = traces.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
-    let alone = sorted.chunk_by(|a, b| a.0 == b.0).filter(|chunk| chunk.len() == 1);
-    alone.flatten().copied().collect()
+    sorted.chunk_by(|a, b| a.0 == b.0).filter(|chunk| chunk.len() == 1).flatten().copied().collect()
 }
 
-/// The share of a permutation of `dimension` positions that bits of this many rounds single out, if each is set with
-/// probability `union`.
+/// Returns the expected fraction of a permutation of `dimension` positions that is recovered after this many rounds,
+/// if each bit is set with probability `union`.
 pub fn predicted_share(dimension: usize, union: f64, rounds: usize) -> f64 {
     let mut choose = 1.0;
     let mut share = 0.0;
     for ones in 0..=rounds {
         let trace = union.powi(ones as i32) * (1.0 - union).powi((rounds - ones) as i32);
-        // nobody else has the same one
-        let alone = ((dimension.saturating_sub(1)) as f64 * (-trace).ln_1p()).exp();
-        share += choose * trace * alone;
+        // the probability that no other position has the same trace
+        let unique = ((dimension.saturating_sub(1)) as f64 * (-trace).ln_1p()).exp();
+        share += choose * trace * unique;
         choose *= (rounds - ones) as f64 / (ones + 1) as f64;
     }
     share
 }
 
-/// The rounds after which this share is to be expected; the whole, where fewer than one pair of equal notes is.
+/// Returns the number of rounds after which this fraction is expected to be recovered. The whole permutation counts as
+/// recovered when less than one pair of equal traces is expected.
 pub fn predicted_rounds(dimension: usize, union: f64, share: f64) -> usize {
     let equal = union * union + (1.0 - union) * (1.0 - union);
     let all = dimension as f64 * (dimension as f64 - 1.0) / 2.0;
@@ -108,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_notes_that_nobody_shares_make_a_pair() {
-        // index i goes to position phi[i]
+    fn unique_equal_traces_make_a_pair() {
+        // index i is sent at position phi[i]
         let phi = [2u32, 0, 3, 1];
         let mut notes = Notes::new(4);
         for union in [vec![0u32, 1], vec![1, 2]] {
             notes.add(union.iter().map(|&i| phi[i as usize]), union.iter().copied());
         }
-        // notes: 0 -> 10, 1 -> 11, 2 -> 01, 3 -> 00: all different
+        // the traces 10, 11, 01 and 00 of the indices 0 to 3 are all different
         let mut pairs = notes.pairs();
         pairs.sort_unstable();
         assert_eq!(pairs, [(0, 2), (1, 0), (2, 3), (3, 1)]);
@@ -127,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_bounded() {
+    fn notes_ignore_rounds_beyond_the_limit() {
         let mut notes = Notes::new(1);
         (0..70).for_each(|_| notes.add([0], [0]));
         assert_eq!(notes.rounds(), MOST_ROUNDS);
     }
 
-    /// The figures of docs/leakage.md, section 4.
+    /// Checks the numbers in docs/leakage.md, section 4.
     #[test]
-    fn predictions() {
+    fn predicted_rounds_match_the_documentation() {
         let of = |dimension, density: f64| {
             let union = 1.0 - (1.0 - density).powi(5);
             [0.5, 0.9, 0.99, 1.0].map(|share| predicted_rounds(dimension, union, share))

@@ -1,9 +1,12 @@
-//! An aggregator that asks the key generator for more than a sum. What it gets, from the roles themselves.
+//! An aggregator that asks the key generator for more than one honest sum per round. The requests run against the real
+//! roles.
 
 use chacha20::ChaCha20Rng;
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, KeyGenerator, LocalUpdate, NoiseMode, Profile, Round, SealedSum, SealedUpdate,
-    SparseVector, TaskConfig, TaskId, Threads, User, UserId, hazmat,
+    Aggregator, ClipRule, KeyGenerator, NoiseMode, Profile, Round, SealedSum, SealedUpdate, SparseVector,
+    TaskConfig, TaskId, Threads, Update, User, UserId, hazmat,
 };
 use dphe_learn::Seed;
 use dphe_paillier::Plaintext;
@@ -16,19 +19,19 @@ const USERS: u32 = 5;
 const DIMENSION: usize = 24;
 const CAPACITY: usize = 8;
 
-/// What is tried: the name of its number, what is said of it, and whether it must be refused.
+/// The attempts: the name of the measurement, a description, and whether the attempt must be refused.
 pub(super) const ATTEMPTS: [(&str, &str, bool); 8] = [
     ("honest_sum", "an honest sum of five users", false),
     ("same_again", "the same sum again", true),
-    ("other_sum", "another sum of the round, without one user", true),
+    ("other_sum", "another sum of the same round, without one user", true),
     ("earlier_round", "a sum of an earlier round", true),
     ("upload_twice", "a user's second upload in a round", true),
-    ("shards_as_users", "three shards of one user in the place of three users", true),
-    ("too_few", "three users where the roster demands six", true),
-    ("own_zeros", "one user's upload, and zeros of the aggregator's making under four names", false),
+    ("shards_as_users", "three shards of one user in place of three users", true),
+    ("too_few", "three users where the roster requires six", true),
+    ("own_zeros", "one user's upload, and zeros that the aggregator encrypted under four other names", false),
 ];
 
-/// Parties of a small task, with keys that are only for this.
+/// The parties of a small task with insecure toy keys.
 struct Parties {
     key_generator: KeyGenerator,
     aggregator: Aggregator,
@@ -60,31 +63,31 @@ impl Parties {
         Ok(Self { key_generator, aggregator, users, rng })
     }
 
-    /// An update of a user with this many non-zeros.
+    /// Seals an update of a user with this many nonzeros.
     fn seal(&mut self, user: usize, round: Round, nonzeros: usize) -> Result<SealedUpdate, Error> {
         let weights: Vec<f64> =
             (0..DIMENSION).map(|i| if i < nonzeros { 0.25 + 0.01 * user as f64 } else { 0.0 }).collect();
-        let update = LocalUpdate::new(SparseVector::from_dense(&weights)?);
+        let update = Update::new(SparseVector::from_dense(&weights)?);
         Ok(self.users[user].seal(round, &update, &mut self.rng, ONE)?)
     }
 
-    /// The sum of these users.
+    /// Returns the sealed sum of these users.
     fn sum(&mut self, round: Round, users: core::ops::Range<usize>) -> Result<SealedSum, Error> {
         let mut collecting = self.aggregator.begin(round);
         for user in users {
             let update = self.seal(user, round, 4)?;
             collecting.accept(update, ONE)?;
         }
-        collecting.close(ONE).map_err(|still| still.error.into())
+        collecting.finish(ONE).map_err(|still| still.error.into())
     }
 
-    /// Whether the key generator opens it.
+    /// Returns true if the key generator opens the sum.
     fn opens(&mut self, sum: SealedSum) -> Result<bool, Error> {
         refusal(self.key_generator.open(sum, &mut self.rng, ONE))
     }
 }
 
-/// True if it was done, false if it was refused as it should be; any other failure is one of the experiment.
+/// Returns true for success and false for an expected refusal. Any other error is a failure of the experiment.
 fn refusal<T>(result: Result<T, dphe::Error>) -> Result<bool, Error> {
     match result {
         Ok(_) => Ok(true),
@@ -95,7 +98,7 @@ fn refusal<T>(result: Result<T, dphe::Error>) -> Result<bool, Error> {
     }
 }
 
-/// Tries everything: 1 for what was done, 0 for what was refused.
+/// Makes all attempts. The measurement is 1 for an attempt that succeeded and 0 for one that was refused.
 pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
     let mut measurement = Measurement::new();
     let mut put = |name: &str, done: bool| measurement.insert(name.to_owned(), f64::from(u8::from(done)));
@@ -116,14 +119,14 @@ pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
     collecting.accept(one, ONE)?;
     put("upload_twice", refusal(collecting.accept(other, ONE))?);
 
-    // in `paper` a user with many non-zeros sends several shards
+    // in `paper`, a user with many nonzeros sends several shards
     let mut paper = Parties::new(Profile::Paper, 0, &seed.derive("oracle", 1))?;
     let update = paper.seal(0, first, 3 * CAPACITY)?;
     let mut collecting = paper.aggregator.begin(first);
     collecting.accept(update, ONE)?;
-    put("shards_as_users", refusal(collecting.close(ONE).map_err(|still| still.error))?);
+    put("shards_as_users", refusal(collecting.finish(ONE).map_err(|still| still.error))?);
 
-    // the aggregator was told of five users, of whom 60 % are three; the key generator knows of ten
+    // the aggregator knows five users, so 60 % are three; the key generator knows ten
     let mut grown = Parties::new(Profile::Sparse, 60, &seed.derive("oracle", 2))?;
     for id in (USERS + 1..=2 * USERS).filter_map(UserId::new) {
         let Parties { key_generator, rng, .. } = &mut grown;
@@ -137,23 +140,26 @@ pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
     Ok(measurement)
 }
 
-/// The same sum, twice: the uploads are replayed.
+/// Makes the same sum twice by replaying the uploads.
 fn twice(parties: &mut Parties, round: Round) -> Result<(SealedSum, SealedSum), Error> {
     let task = parties.key_generator.task().clone();
     let (mut first, mut second) = (parties.aggregator.begin(round), parties.aggregator.begin(round));
     for user in 0..parties.users.len() {
         let update = parties.seal(user, round, 4)?;
-        let count = u32::try_from(update.ciphertexts(&task)).unwrap_or(u32::MAX);
-        let copy = SealedUpdate::from_body(&task, round, update.user(), count, &update.to_body())?;
+        let count = u32::try_from(update.ciphertexts()).unwrap_or(u32::MAX);
+        let copy = SealedUpdate::from_bytes(
+            &update.to_bytes(),
+            &UploadParams { params: &RoundParams::new(&task, round), user: update.user(), count },
+        )?;
         first.accept(update, ONE)?;
         second.accept(copy, ONE)?;
     }
     let close =
-        |collecting: dphe::Collecting| collecting.close(ONE).map_err(|still| Error::from(still.error));
+        |collecting: dphe::Collecting| collecting.finish(ONE).map_err(|still| Error::from(still.error));
     Ok((close(first)?, close(second)?))
 }
 
-/// One user's upload under its name, zeros that the aggregator encrypted under the others'.
+/// Adds one user's upload to zeros that the aggregator encrypted in the names of the other users.
 fn with_own_zeros(parties: &mut Parties, round: Round) -> Result<SealedSum, Error> {
     let task = parties.key_generator.task().clone();
     let key = parties.key_generator.encryption_key().clone();
@@ -167,9 +173,15 @@ fn with_own_zeros(parties: &mut Parties, round: Round) -> Result<SealedSum, Erro
         let mut body: Vec<u8> = (0..CAPACITY as u32).flat_map(u32::to_be_bytes).collect();
         body.extend(key.encode(&zeros, ONE).map_err(dphe::Error::Key)?);
         let id = parties.users[user].id();
-        collecting.accept(SealedUpdate::from_body(&task, round, id, CAPACITY as u32, &body)?, ONE)?;
+        collecting.accept(
+            SealedUpdate::from_bytes(
+                &body,
+                &UploadParams { params: &RoundParams::new(&task, round), user: id, count: CAPACITY as u32 },
+            )?,
+            ONE,
+        )?;
     }
-    collecting.close(ONE).map_err(|still| still.error.into())
+    collecting.finish(ONE).map_err(|still| still.error.into())
 }
 
 #[cfg(test)]
@@ -177,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_goes_as_it_is_said_to() {
+    fn attempts_are_refused_or_succeed_as_documented() {
         let measurement = ask(&Seed::new(3)).unwrap();
         assert_eq!(measurement.len(), ATTEMPTS.len());
         for (name, _, refused) in ATTEMPTS {

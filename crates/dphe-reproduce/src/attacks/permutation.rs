@@ -1,4 +1,5 @@
-//! The attack on the user-shared permutation, kept or drawn anew, as `dphe` derives it.
+//! The attack on the user-shared permutation that `dphe` derives. The permutation stays the same over all rounds, or is
+//! fresh in each round.
 
 use dphe::{Profile, Round, TaskConfig, TaskId, hazmat};
 use dphe_learn::Seed;
@@ -7,31 +8,31 @@ use super::notes::{MOST_ROUNDS, Notes};
 use super::random::Subsets;
 use crate::{Error, Measurement};
 
-/// What is attacked.
-pub(super) struct Target {
+/// The task that is attacked.
+pub(super) struct PermutationAttack {
     pub(super) dimension: usize,
     pub(super) users: usize,
-    /// The share of indices that each user has, independent of the others'.
+    /// The fraction of indices that each user sends, independently of the others.
     pub(super) density: f64,
-    /// `Paper` keeps the permutation, `Sparse` draws one a round.
+    /// `Paper` keeps one permutation, `Sparse` derives one per round.
     pub(super) profile: Profile,
     pub(super) rounds: usize,
 }
 
-/// The shares of the permutation whose rounds are noted, as in the tables: in per cent.
+/// The recovered fractions, in per cent, for which tables give the number of rounds.
 pub(super) const LEVELS: [usize; 4] = [50, 90, 99, 100];
 
-impl Target {
-    /// Rounds of independent supports, the attack after each.
+impl PermutationAttack {
+    /// Runs rounds with independent supports and attacks after each round.
     ///
-    /// Which positions are sent and which sums are not zero needs no key, so nothing is encrypted here; the tests of
-    /// `dphe` run the same attack on real transcripts.
+    /// The attack only uses which positions are sent and which sums are not zero. That does not depend on encryption,
+    /// so nothing is encrypted here. The tests of `dphe` run the same attack on real transcripts.
     pub(super) fn attack(&self, seed: &Seed) -> Result<Measurement, Error> {
         let mut subsets = Subsets::new(self.dimension, &seed.derive("attack", 0));
         let size = (self.density * self.dimension as f64).round() as usize;
         let dimension = u32::try_from(self.dimension).unwrap_or(u32::MAX);
         let mut config = TaskConfig::new(self.profile, 1, dimension, self.users.max(3) as u32);
-        // a key of this length is never made
+        // the smallest length, because no key is generated
         config.key_bits = 256;
         config.block = 1;
         config.capacity = size as u32;
@@ -54,7 +55,7 @@ impl Target {
 
             let pairs = notes.pairs();
             let hits = pairs.iter().filter(|&&(index, position)| phi[index as usize] == position).count();
-            // who knows this round's bits and guesses among the positions with the same one is right this often
+            // the success probability of guessing among the positions with the same bit in this round
             let (sent, all) = (notes.count_last(), self.dimension);
             let same = |position: u32| if notes.sent_last(position) { sent } else { all - sent };
             by_chance += pairs.iter().map(|&(_, position)| 1.0 / same(position) as f64).sum::<f64>();

@@ -1,11 +1,11 @@
-//! Entries of a sum that are one user's: no encryption repairs this.
+//! Singles: entries of a published sum that are the value of one user. Encryption cannot hide them.
 
 use dphe_learn::Seed;
 
 use super::random::Subsets;
 use crate::Measurement;
 
-/// Who contributes to the entries of a round's sum.
+/// A round's sum, with the number of users who contributed to each entry.
 #[derive(Clone, Debug)]
 pub struct Singles {
     holders: Vec<u32>,
@@ -14,12 +14,12 @@ pub struct Singles {
 }
 
 impl Singles {
-    /// A sum of this many entries, of nobody yet.
+    /// Makes an empty sum of this many entries.
     pub fn new(dimension: usize) -> Self {
         Self { holders: vec![0; dimension], sum: vec![0.0; dimension], last: vec![0.0; dimension] }
     }
 
-    /// Adds a user's update; entries beyond the dimension are not counted.
+    /// Adds a user's update. Entries beyond the dimension are ignored.
     pub fn add(&mut self, entries: impl IntoIterator<Item = (usize, f64)>) {
         for (index, value) in entries {
             if value != 0.0 && index < self.sum.len() {
@@ -30,44 +30,44 @@ impl Singles {
         }
     }
 
-    /// Entries of the sum that are not zero.
+    /// Returns the number of nonzero entries of the sum.
     pub fn nonzeros(&self) -> usize {
         self.sum.iter().filter(|&&sum| sum != 0.0).count()
     }
 
-    /// Those of them that are exactly one user's value.
+    /// Returns the number of entries that are exactly one user's value.
     pub fn singles(&self) -> usize {
         let exact = |i: &usize| self.holders[*i] == 1 && self.sum[*i] == self.last[*i];
         (0..self.sum.len()).filter(exact).count()
     }
 
-    /// The share of singles among the entries that are not zero.
+    /// Returns the fraction of singles among the nonzero entries.
     pub fn share(&self) -> f64 {
         self.singles() as f64 / self.nonzeros().max(1) as f64
     }
 
-    /// The share of entries that are zero: zero for everybody, in practice.
+    /// Returns the fraction of entries that are zero. In practice these are zero for every user.
     pub fn zeros(&self) -> f64 {
         1.0 - self.nonzeros() as f64 / self.sum.len().max(1) as f64
     }
 
-    /// The share of all users' non-zeros that are singles.
+    /// Returns the fraction of all users' nonzeros that are singles.
     pub fn exposed(&self) -> f64 {
         let sent: u32 = self.holders.iter().sum();
         self.singles() as f64 / f64::from(sent.max(1))
     }
 }
 
-/// The share of singles that independent supports of this density give: `N p (1-p)^(N-1) / (1 - (1-p)^N)`.
+/// Returns the fraction of singles that independent supports of this density have: `N p (1-p)^(N-1) / (1 - (1-p)^N)`.
 pub fn expected_singles(users: usize, density: f64) -> f64 {
-    let nobody_else = (1.0 - density).powi(users as i32 - 1);
-    users as f64 * density * nobody_else / (1.0 - nobody_else * (1.0 - density))
+    let no_other = (1.0 - density).powi(users as i32 - 1);
+    users as f64 * density * no_other / (1.0 - no_other * (1.0 - density))
 }
 
-/// Numbers of users that are looked at.
+/// The numbers of users that are compared.
 pub(super) const USERS: [usize; 5] = [3, 5, 10, 25, 50];
 
-/// Independent supports of this density, for each number of users.
+/// Counts singles in sums of independent supports of this density, for each number of users.
 pub(super) fn independent(dimension: usize, density: f64, rounds: usize, seed: &Seed) -> Measurement {
     let mut subsets = Subsets::new(dimension, &seed.derive("singles", 0));
     let size = (density * dimension as f64).round() as usize;
@@ -117,20 +117,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn singles_by_hand() {
+    fn singles_are_counted_as_by_hand() {
         let mut sum = Singles::new(5);
         sum.add([(0, 1.0), (1, 2.0), (2, 3.0), (9, 1.0)]);
         sum.add([(1, 1.0), (2, -3.0), (3, 0.0)]);
-        // entry 0 is one user's, 1 of both, 2 cancelled, 3 was sent as zero
+        // entry 0 comes from one user, entry 1 from both, entry 2 cancels, entry 3 was sent as zero
         assert_eq!((sum.nonzeros(), sum.singles()), (2, 1));
         assert_eq!((sum.share(), sum.zeros(), sum.exposed()), (0.5, 0.6, 0.2));
         let empty = Singles::new(0);
         assert_eq!((empty.share(), empty.exposed()), (0.0, 0.0));
     }
 
-    /// The closed form of docs/leakage.md, section 5.
+    /// Checks the closed form in docs/leakage.md, section 5.
     #[test]
-    fn the_formula() {
+    fn expected_singles_match_the_documentation() {
         for (users, density, expected) in
             [(3, 0.1, 0.90), (5, 0.1, 0.80), (10, 0.1, 0.60), (50, 0.1, 0.03), (5, 0.05, 0.90)]
         {

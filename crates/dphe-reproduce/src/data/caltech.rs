@@ -1,4 +1,4 @@
-//! Caltech-101 and Caltech-256: one class a picture.
+//! Caltech-101 and Caltech-256: one class per image.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use dphe_features::TableLabels;
 use dphe_learn::Labels;
 
 use super::Unsplit;
+use super::feature_file::FeatureFile;
 use super::layout::Layout;
-use super::samples::Samples;
 use crate::Error;
 
 const LAYOUT: Layout = Layout {
@@ -15,17 +15,17 @@ const LAYOUT: Layout = Layout {
     anchor: "caltech-101-and-caltech-256",
 };
 
-/// Classes of pictures that show nothing in particular; the paper counts 101 and 256 classes without them.
+/// The background classes. The paper counts 101 and 256 classes without them.
 const BACKGROUND: [&str; 2] = ["BACKGROUND_Google", "257.clutter"];
 
-/// Reads a folder of features. The background class is left out.
+/// Reads a directory with features. The background class is left out.
 ///
 /// # Errors
-/// [`Error::Data`] if a file is missing or not as expected.
-pub fn caltech(folder: &Path) -> Result<Unsplit, Error> {
-    let samples = Samples::in_folder(folder, LAYOUT)?;
+/// Returns [`Error::Data`] if a file is missing or has another layout.
+pub fn caltech(directory: &Path) -> Result<Unsplit, Error> {
+    let samples = FeatureFile::in_directory(directory, LAYOUT)?;
     let Some(TableLabels::Classes(labels)) = samples.table.labels() else {
-        return Err(samples.error("there is no class for each sample"));
+        return Err(samples.error("the samples have no classes"));
     };
     let classes = samples.table.classes();
     let is_background =
@@ -44,13 +44,14 @@ pub fn caltech(folder: &Path) -> Result<Unsplit, Error> {
     }
     let names: Vec<String> = kept.iter().map(|&class| classes[class].clone()).collect();
     let labels = Labels::classes(names.len(), renumbered).map_err(|error| samples.error(error))?;
-    let data = samples.dataset(&picked, labels)?;
     let left_out = samples.table.samples() - picked.len();
+    let path = samples.path.clone();
+    let data = samples.into_dataset(&picked, labels)?;
     let left_out =
         if left_out > 0 { format!("; {left_out} of the background class left out") } else { String::new() };
     let description = format!(
-        "{}: {} pictures of {} classes, {} features{left_out}",
-        samples.path.display(),
+        "{}: {} images of {} classes, {} features{left_out}",
+        path.display(),
         data.len(),
         names.len(),
         data.features().width()

@@ -1,32 +1,34 @@
-//! As much of `tf.train.Example` as records of videos need: a map from names to lists of bytes, floats or integers.
+//! A reader of the part of `tf.train.Example` that video records use: a map from names to lists of bytes, floats or
+//! integers.
 //!
-//! Protocol buffers, by their published encoding: every field is a number and a wire type in one varint, then a
-//! varint, 8 bytes, 4 bytes, or a length and as many bytes. The nesting is fixed, so nothing here recurses.
+//! The encoding is that of protocol buffers. Every field starts with a varint that holds its number and wire type,
+//! followed by a varint, 8 bytes, 4 bytes, or a length and that many bytes. The nesting is fixed, so the reader does
+//! not recurse.
 
-/// What is known of a video.
+/// A video of YouTube-8M.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Video {
-    /// Its identifier, where there is one.
+    /// The identifier, or empty.
     pub id: Vec<u8>,
-    /// Numbers of its attributes.
+    /// The numbers of its attributes.
     pub labels: Vec<u32>,
-    /// The mean of its frames' features.
+    /// The mean of the features of its frames.
     pub mean_rgb: Vec<f32>,
-    /// The mean of its sound's features; empty where there is none.
+    /// The mean of the features of its audio, or empty.
     pub mean_audio: Vec<f32>,
 }
 
-/// Labels beyond this are none of any vocabulary.
+/// A bound that no vocabulary exceeds.
 const LARGEST_LABEL: u64 = 1 << 20;
 
 /// Reads a video from a record.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// Returns a description of the first malformed field.
 pub fn parse_video(record: &[u8]) -> Result<Video, &'static str> {
     let mut video = Video::default();
     for field in Fields(record) {
-        // Example.features, then Features.feature: a map, whose entries are messages of key and value
+        // Example.features, then Features.feature, a map whose entries are messages with a key and a value
         let (1, Value::Bytes(features)) = field? else { continue };
         for field in Fields(features) {
             let (1, Value::Bytes(entry)) = field? else { continue };
@@ -50,20 +52,20 @@ pub fn parse_video(record: &[u8]) -> Result<Video, &'static str> {
     Ok(video)
 }
 
-/// The list in a feature: the bytes of its field `kind` (1 bytes, 2 floats, 3 integers).
+/// Returns the list in a feature, which is its field `kind` (1 for bytes, 2 for floats, 3 for integers).
 fn list(feature: &[u8], kind: u64) -> Result<&[u8], &'static str> {
     let mut found: &[u8] = &[];
     for field in Fields(feature) {
         match field? {
             (number, Value::Bytes(bytes)) if number == kind => found = bytes,
-            (1..=3, _) => return Err("a feature has a list of another kind"),
+            (1..=3, _) => return Err("a feature has a list of the wrong kind"),
             _ => {}
         }
     }
     Ok(found)
 }
 
-/// The first of a list of bytes.
+/// Returns the first element of a list of bytes.
 fn bytes(feature: &[u8]) -> Result<Vec<u8>, &'static str> {
     for field in Fields(list(feature, 1)?) {
         if let (1, Value::Bytes(bytes)) = field? {
@@ -80,12 +82,12 @@ fn floats(feature: &[u8]) -> Result<Vec<f32>, &'static str> {
             (1, Value::Bytes(packed)) => {
                 let (all, rest) = packed.as_chunks::<4>();
                 if !rest.is_empty() {
-                    return Err("a list of floats ends within one");
+                    return Err("a list of floats is not a multiple of 4 bytes");
                 }
                 floats.extend(all.iter().map(|&float| f32::from_le_bytes(float)));
             }
             (1, Value::Fixed(bits)) => floats.push(f32::from_bits(bits)),
-            (1, _) => return Err("a list of floats holds something else"),
+            (1, _) => return Err("a list of floats has an element of another type"),
             _ => {}
         }
     }
@@ -96,7 +98,7 @@ fn integers(feature: &[u8]) -> Result<Vec<u32>, &'static str> {
     let mut integers = Vec::new();
     let mut push = |number: u64| {
         if number > LARGEST_LABEL {
-            return Err("a label that is negative, or larger than any vocabulary");
+            return Err("a label is negative or larger than any vocabulary");
         }
         integers.push(number as u32);
         Ok(())
@@ -109,7 +111,7 @@ fn integers(feature: &[u8]) -> Result<Vec<u32>, &'static str> {
                 }
             }
             (1, Value::Varint(number)) => push(number)?,
-            (1, _) => return Err("a list of integers holds something else"),
+            (1, _) => return Err("a list of integers has an element of another type"),
             _ => {}
         }
     }
@@ -120,11 +122,11 @@ enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
     Fixed(u32),
-    /// Eight bytes, which nothing here uses.
+    /// Eight bytes. No field that is read here has this type.
     Long,
 }
 
-/// The fields of a message; nothing after the first that is wrong.
+/// An iterator over the fields of a message. It ends after the first malformed field.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -141,7 +143,7 @@ impl<'a> Fields<'a> {
                 let bytes = self.take(4)?;
                 Value::Fixed(bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
             }
-            _ => return Err("a field of a kind that is not used"),
+            _ => return Err("a field has an unknown wire type"),
         };
         Ok((key >> 3, value))
     }
@@ -169,11 +171,11 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Seven bits a byte, the lowest first; at most ten bytes.
+/// Reads a varint: seven bits per byte, the lowest first, at most ten bytes.
 fn varint(input: &mut &[u8]) -> Result<u64, &'static str> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = input.split_first().ok_or("a number is cut off")?;
+        let (&byte, rest) = input.split_first().ok_or("a number is truncated")?;
         *input = rest;
         let bits = u64::from(byte & 0x7f);
         if shift == 63 && bits > 1 {
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_and_unpacked_lists_say_the_same() {
+    fn packed_and_unpacked_lists_are_equivalent() {
         let floats: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
         let unpacked: Vec<u8> = floats.chunks(4).flat_map(|x| [&[1 << 3 | 5], x].concat()).collect();
         let expected = Video {
@@ -237,20 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_describe_the_malformed_field() {
         for (record, wrong) in [
             (vec![0x0a, 5, 1], "longer than its message"),
-            (vec![0x0b], "not used"),
-            (vec![0x80], "cut off"),
+            (vec![0x0b], "unknown wire type"),
+            (vec![0x80], "truncated"),
             (vec![0xff; 11], "64 bits"),
-            (example(&[("mean_rgb", 2, field(1, &[0; 5]))]), "ends within one"),
-            (example(&[("mean_rgb", 3, field(1, &[0; 4]))]), "another kind"),
-            // -1 is ten bytes, the largest number
+            (example(&[("mean_rgb", 2, field(1, &[0; 5]))]), "multiple of 4"),
+            (example(&[("mean_rgb", 3, field(1, &[0; 4]))]), "wrong kind"),
+            // -1 takes ten bytes
             (
                 example(&[("labels", 3, field(1, &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]))]),
                 "negative",
             ),
-            (example(&[("mean_rgb", 2, vec![1 << 3, 1])]), "something else"),
+            (example(&[("mean_rgb", 2, vec![1 << 3, 1])]), "another type"),
         ] {
             let error = parse_video(&record).unwrap_err();
             assert!(error.contains(wrong), "{error} {wrong}");

@@ -1,4 +1,4 @@
-//! Layouts of data sets, for errors that help.
+//! Descriptions of layouts for error messages.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::Error;
 
-/// What is expected of a file, and where to read about it.
+/// The expected layout of a file, and where it is documented.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) expected: &'static str,
@@ -14,7 +14,7 @@ pub(super) struct Layout {
     pub(super) anchor: &'static str,
 }
 
-/// No list of a data set is longer.
+/// A bound on the size of a text file. The published lists are much shorter.
 const LONGEST_TEXT: u64 = 256 << 20;
 
 impl Layout {
@@ -28,8 +28,8 @@ impl Layout {
         let mut bytes = Vec::new();
         file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes).map_err(|error| self.error(path, error))?;
         if bytes.len() as u64 > LONGEST_TEXT {
-            return Err(self.error(path, "longer than 256 MiB"));
+            return Err(self.error(path, "it is longer than 256 MiB"));
         }
-        String::from_utf8(bytes).map_err(|_| self.error(path, "not UTF-8 text"))
+        String::from_utf8(bytes).map_err(|_| self.error(path, "it is not UTF-8 text"))
     }
 }

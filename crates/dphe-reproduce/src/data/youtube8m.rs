@@ -1,16 +1,16 @@
-//! YouTube-8M: attributes of videos, from the published records of whole videos.
+//! YouTube-8M: attributes of videos, from the published video-level records.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use dphe_features::tfrecord::Records;
 use dphe_learn::{Dataset, Features, Labels};
 
 use super::Presplit;
 use super::example::{Video, parse_video};
 use super::layout::Layout;
-use super::tfrecord::Records;
 use crate::Error;
 
 const LAYOUT: Layout = Layout {
@@ -22,56 +22,56 @@ const VOCABULARY: Layout = Layout {
     anchor: "youtube-8m",
 };
 
-/// No data set has more values: 4 GiB of features.
+/// A bound on the number of values in memory: 4 GiB of features.
 const MOST_VALUES: usize = 1 << 30;
 
-/// How much of it is read.
+/// The part of the data set that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct YouTube8m {
-    /// Videos to learn from, at most.
+    /// The largest number of training videos.
     pub train: usize,
-    /// Videos to test with, at most.
+    /// The largest number of held-out videos.
     pub held_out: usize,
-    /// The most frequent attributes.
+    /// The number of attributes. The most frequent ones are taken.
     pub attributes: usize,
-    /// Whether the features of the sound follow those of the picture.
+    /// Whether audio features are appended to those of the frames.
     pub audio: bool,
 }
 
 impl Default for YouTube8m {
-    /// The paper's: 227,476 and 79,398 videos, 100 attributes, no sound.
+    /// Returns the paper's part: 227,476 and 79,398 videos, 100 attributes, no audio.
     fn default() -> Self {
         Self { train: 227_476, held_out: 79_398, attributes: 100, audio: false }
     }
 }
 
-/// Reads records in a folder, file after file in the order of their names. A `vocabulary.csv` there names the
+/// Reads the records in a directory, in the order of the file names. If there is a `vocabulary.csv`, it names the
 /// attributes.
 ///
 /// # Errors
-/// [`Error::Data`] if files are missing or not as expected.
-pub fn youtube8m(folder: &Path, wanted: &YouTube8m) -> Result<Presplit, Error> {
-    let train = read(folder, "train", wanted.train, wanted.audio)?;
-    let held_out = read(folder, "validate", wanted.held_out, wanted.audio)?;
+/// Returns [`Error::Data`] if a file is missing or has another layout.
+pub fn youtube8m(directory: &Path, wanted: &YouTube8m) -> Result<Presplit, Error> {
+    let train = read(directory, "train", wanted.train, wanted.audio)?;
+    let held_out = read(directory, "validate", wanted.held_out, wanted.audio)?;
     if train.width != held_out.width {
-        let what = format!("{} features to learn from, {} to test with", train.width, held_out.width);
-        return Err(LAYOUT.error(folder, what));
+        let what = format!("training videos have {} features, held-out ones {}", train.width, held_out.width);
+        return Err(LAYOUT.error(directory, what));
     }
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     train.labels.iter().flatten().for_each(|&label| *counts.entry(label).or_default() += 1);
     let mut frequent: Vec<(u32, usize)> = counts.into_iter().collect();
-    // stable, so that of equally frequent ones the first in the vocabulary goes first
+    // the sort is stable, so equally frequent attributes stay in the order of the vocabulary
     frequent.sort_by_key(|&(_, count)| core::cmp::Reverse(count));
     frequent.truncate(wanted.attributes);
     if frequent.is_empty() {
-        return Err(LAYOUT.error(folder, "no video to learn from has a label"));
+        return Err(LAYOUT.error(directory, "no training video has a label"));
     }
-    let names = vocabulary(&folder.join("vocabulary.csv"))?;
+    let names = vocabulary(&directory.join("vocabulary.csv"))?;
     let name = |label: u32| names.get(&label).cloned().unwrap_or_else(|| format!("label {label}"));
     let chosen: Vec<u32> = frequent.iter().map(|&(label, _)| label).collect();
     let description = format!(
-        "{}: {} videos to learn from, {} to test with, {} attributes of {} to {} videos, {} features",
-        folder.display(),
+        "{}: {} training and {} held-out videos, {} attributes of {} to {} videos, {} features",
+        directory.display(),
         train.labels.len(),
         held_out.labels.len(),
         chosen.len(),
@@ -81,14 +81,14 @@ pub fn youtube8m(folder: &Path, wanted: &YouTube8m) -> Result<Presplit, Error> {
     );
     Ok(Presplit {
         initial: None,
-        train: train.dataset(folder, &chosen)?,
-        held_out: held_out.dataset(folder, &chosen)?,
+        train: train.dataset(directory, &chosen)?,
+        held_out: held_out.dataset(directory, &chosen)?,
         names: chosen.into_iter().map(name).collect(),
         description,
     })
 }
 
-/// Videos of one part.
+/// The videos of one part of the split.
 struct Videos {
     width: usize,
     values: Vec<f32>,
@@ -96,20 +96,21 @@ struct Videos {
 }
 
 impl Videos {
-    fn dataset(self, folder: &Path, chosen: &[u32]) -> Result<Dataset, Error> {
+    fn dataset(self, directory: &Path, chosen: &[u32]) -> Result<Dataset, Error> {
         let has =
             |labels: &Vec<u32>| -> Vec<bool> { chosen.iter().map(|label| labels.contains(label)).collect() };
         let present = self.labels.iter().flat_map(has).collect();
         let labels =
-            Labels::attributes(chosen.len(), present).map_err(|error| LAYOUT.error(folder, error))?;
-        let features = Features::new(self.width, self.values).map_err(|error| LAYOUT.error(folder, error))?;
-        Dataset::new(features, labels).map_err(|error| LAYOUT.error(folder, error))
+            Labels::attributes(chosen.len(), present).map_err(|error| LAYOUT.error(directory, error))?;
+        let features =
+            Features::new(self.width, self.values).map_err(|error| LAYOUT.error(directory, error))?;
+        Dataset::new(features, labels).map_err(|error| LAYOUT.error(directory, error))
     }
 }
 
-/// Reads up to `most` videos of the files whose names start so.
-fn read(folder: &Path, prefix: &str, most: usize, audio: bool) -> Result<Videos, Error> {
-    let files = files(folder, prefix)?;
+/// Reads up to `most` videos from the files whose names start with `prefix`.
+fn read(directory: &Path, prefix: &str, most: usize, audio: bool) -> Result<Videos, Error> {
+    let files = files(directory, prefix)?;
     let mut videos = Videos { width: 0, values: Vec::new(), labels: Vec::new() };
     for path in &files {
         if videos.labels.len() >= most {
@@ -127,7 +128,7 @@ fn read(folder: &Path, prefix: &str, most: usize, audio: bool) -> Result<Videos,
         }
     }
     if videos.labels.is_empty() {
-        return Err(LAYOUT.error(folder, format!("there are no videos in {prefix}*.tfrecord")));
+        return Err(LAYOUT.error(directory, format!("{prefix}*.tfrecord hold no videos")));
     }
     Ok(videos)
 }
@@ -135,10 +136,10 @@ fn read(folder: &Path, prefix: &str, most: usize, audio: bool) -> Result<Videos,
 fn add(videos: &mut Videos, video: Video, audio: bool) -> Result<(), String> {
     let Video { labels, mut mean_rgb, mean_audio, .. } = video;
     if mean_rgb.is_empty() {
-        return Err("there is no mean_rgb".to_owned());
+        return Err("mean_rgb is missing".to_owned());
     }
     if audio && mean_audio.is_empty() {
-        return Err("there is no mean_audio".to_owned());
+        return Err("mean_audio is missing".to_owned());
     }
     if audio {
         mean_rgb.extend(mean_audio);
@@ -147,40 +148,40 @@ fn add(videos: &mut Videos, video: Video, audio: bool) -> Result<(), String> {
         videos.width = mean_rgb.len();
     }
     if mean_rgb.len() != videos.width {
-        return Err(format!("{} features, the videos before have {}", mean_rgb.len(), videos.width));
+        return Err(format!("{} features instead of {} as before", mean_rgb.len(), videos.width));
     }
     if mean_rgb.iter().any(|value| !value.is_finite()) {
         return Err("a feature is not finite".to_owned());
     }
     if videos.values.len() + mean_rgb.len() > MOST_VALUES {
-        return Err("more features than 4 GiB hold; read fewer videos".to_owned());
+        return Err("the features exceed 4 GiB; read fewer videos".to_owned());
     }
     videos.values.extend(mean_rgb);
     videos.labels.push(labels);
     Ok(())
 }
 
-/// The files whose names start so, sorted, in the folder or in a folder of that name in it.
-fn files(folder: &Path, prefix: &str) -> Result<Vec<PathBuf>, Error> {
-    let inner = folder.join(prefix);
-    let folder = if inner.is_dir() { &inner } else { folder };
-    let entries = folder.read_dir().map_err(|error| LAYOUT.error(folder, error))?;
+/// Returns the sorted files whose names start with `prefix`, in the directory or in its subdirectory of that name.
+fn files(directory: &Path, prefix: &str) -> Result<Vec<PathBuf>, Error> {
+    let inner = directory.join(prefix);
+    let directory = if inner.is_dir() { &inner } else { directory };
+    let entries = directory.read_dir().map_err(|error| LAYOUT.error(directory, error))?;
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| LAYOUT.error(folder, error))?.path();
+        let path = entry.map_err(|error| LAYOUT.error(directory, error))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with(prefix) && name.ends_with(".tfrecord") {
             files.push(path);
         }
     }
     if files.is_empty() {
-        return Err(LAYOUT.error(folder, format!("there is no {prefix}*.tfrecord")));
+        return Err(LAYOUT.error(directory, format!("{prefix}*.tfrecord is missing")));
     }
     files.sort_unstable();
     Ok(files)
 }
 
-/// Names of attributes by number; none without the file.
+/// Reads the names of attributes by number. There are none without the file.
 fn vocabulary(path: &Path) -> Result<BTreeMap<u32, String>, Error> {
     let mut names = BTreeMap::new();
     if !path.is_file() {
@@ -198,7 +199,7 @@ fn vocabulary(path: &Path) -> Result<BTreeMap<u32, String>, Error> {
         let record = record.map_err(|error| bad(error.to_string()))?;
         let line = record.position().map_or(0, csv::Position::line);
         let number = record.get(index).unwrap_or_default();
-        let number = number.parse().map_err(|_| bad(format!("line {line}: the index {number:?}")))?;
+        let number = number.parse().map_err(|_| bad(format!("line {line} has the index {number:?}")))?;
         names.insert(number, record.get(name).unwrap_or_default().to_owned());
     }
     Ok(names)

@@ -1,38 +1,41 @@
-//! What experiments have in common: where the data come from, and how much is done with them.
+//! The settings that experiments share: data sources and the amount of work.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use dphe::Profile;
 use dphe_federate::{Scenario, ScenarioParams};
 use dphe_learn::dataset::Dealing;
-use dphe_learn::{Dataset, Seed, Threads};
+use dphe_learn::{Dataset, Seed, all_cores};
 
 use crate::Error;
 use crate::experiment::fingerprint;
+use crate::methods::dphe::{DpheVariant, Recipe};
 
-/// A data set with one class a sample, and the numbers that it is split by.
+/// A data set with one class per sample, and the parameters of its split.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name in tables: `caltech101`.
+    /// The name in tables, such as `caltech101`.
     pub name: String,
     /// All samples, not standardised.
     pub data: Arc<Dataset>,
-    /// The names of the classes; empty if they have none.
+    /// The names of the classes, or empty.
     pub classes: Vec<String>,
-    /// Public samples of each class.
+    /// The number of public samples per class.
     pub initial_per_class: usize,
-    /// Samples of each class to learn from, the public ones among them.
+    /// The number of training samples per class, including the public ones.
     pub train_per_class: usize,
-    /// At most this many samples of each class are held out.
+    /// The largest number of held-out samples per class.
     pub test_per_class: usize,
-    /// How sparse messages are to be. 64 pixels have fewer to spare than 2,048 deep features.
+    /// The sparsity of messages. It is lower for 64 pixels than for 2,048 deep features.
     pub sparsity: f64,
-    /// How sparse centres of clusters are to be.
-    pub centre_sparsity: f64,
+    /// The sparsity of centroids.
+    pub centroid_sparsity: f64,
 }
 
 impl Source {
-    /// By the paper's protocol: 30 samples of each of 101 classes, a tenth of them public, up to 50 held out.
+    /// Uses the paper's split: 30 training samples for each of 101 classes, a tenth of them public, and up to 50
+    /// held-out samples.
     pub fn caltech101(data: Arc<Dataset>, classes: Vec<String>) -> Self {
         Self {
             name: "caltech101".to_owned(),
@@ -42,11 +45,12 @@ impl Source {
             train_per_class: 30,
             test_per_class: 50,
             sparsity: 0.9,
-            centre_sparsity: 0.9,
+            centroid_sparsity: 0.9,
         }
     }
 
-    /// By the paper's protocol: 60 samples of each of 256 classes, a tenth of them public, the rest held out.
+    /// Uses the paper's split: 60 training samples for each of 256 classes, a tenth of them public, and all others held
+    /// out.
     pub fn caltech256(data: Arc<Dataset>, classes: Vec<String>) -> Self {
         Self {
             name: "caltech256".to_owned(),
@@ -57,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Small pictures of digits, for those without the paper's data.
+    /// Uses small images of digits, which replace the paper's data.
     pub fn digits(data: Arc<Dataset>) -> Self {
         Self {
             name: "digits".to_owned(),
@@ -67,91 +71,123 @@ impl Source {
             train_per_class: 60,
             test_per_class: 50,
             sparsity: 0.6,
-            centre_sparsity: 0.3,
+            centroid_sparsity: 0.3,
         }
     }
+}
 
-    /// Its name, and what is in it: other data of the same name are others.
-    pub(crate) fn described(&self) -> String {
+/// Data that an experiment can split among users.
+pub(crate) trait DataSource {
+    fn name(&self) -> &str;
+
+    /// Returns the name with a fingerprint of the data, because other data may have the same name.
+    fn described(&self) -> String;
+
+    /// Splits the data.
+    fn scenario(&self, settings: &Settings, split: Split, seed: u64) -> Result<Scenario, Error>;
+}
+
+impl DataSource for Source {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn described(&self) -> String {
         format!("{}, {}", self.name, fingerprint(&self.data))
     }
 
-    /// What a reader must know first: that these are not the paper's data.
-    pub(crate) fn stand_in_note<'a>(sources: impl IntoIterator<Item = &'a Self>) -> Option<String> {
-        let others: Vec<&str> = sources
-            .into_iter()
-            .map(|source| source.name.as_str())
-            .filter(|name| !["caltech101", "caltech256"].contains(name))
-            .collect();
-        (!others.is_empty()).then(|| {
-            format!(
-                "The paper's data are not there: {} took their place. Compare methods with each other, not with the \
-                 paper's numbers.",
-                others.join(", ")
-            )
-        })
-    }
-
-    /// Deals the data out.
-    pub(crate) fn scenario(
-        &self,
-        settings: &Settings,
-        users: usize,
-        dealing: Dealing,
-        seed: u64,
-    ) -> Result<Scenario, Error> {
+    fn scenario(&self, settings: &Settings, split: Split, seed: u64) -> Result<Scenario, Error> {
         let params = ScenarioParams {
-            users,
+            users: split.users,
             initial_per_class: self.initial_per_class,
             train_per_class: Some(settings.train_per_class.unwrap_or(self.train_per_class)),
             test_per_class: settings.test_per_class.unwrap_or(self.test_per_class),
-            dealing,
+            dealing: split.dealing,
         };
         Ok(Scenario::new(&self.data, &params, &Seed::new(seed))?)
     }
 }
 
-/// What is really encrypted. Sums in the clear, of the same rounded numbers, are the same bit for bit; wherever
-/// something is encrypted, that is checked.
+/// Returns an experiment's notes, preceded by a warning if a source is not one of the paper's.
+pub(super) fn notes<'a>(
+    sources: impl IntoIterator<Item = &'a Source>,
+    own: impl IntoIterator<Item = impl Into<String>>,
+) -> Vec<String> {
+    let names = sources.into_iter().map(|source| source.name.as_str());
+    let others: Vec<&str> = names.filter(|name| !["caltech101", "caltech256"].contains(name)).collect();
+    let warning = (!others.is_empty()).then(|| {
+        format!(
+            "The paper's data are missing, so {} is used instead. Compare methods with each other, not with the \
+             paper's numbers.",
+            others.join(", ")
+        )
+    });
+    warning.into_iter().chain(own.into_iter().map(Into::into)).collect()
+}
+
+pub(super) fn boxed(sources: Vec<Source>) -> Vec<Box<dyn DataSource>> {
+    sources.into_iter().map(|source| Box::new(source) as Box<dyn DataSource>).collect()
+}
+
+/// The number of users and the assignment of samples to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) users: usize,
+    pub(crate) dealing: Dealing,
+}
+
+impl Split {
+    pub(crate) fn disjoint(users: usize) -> Self {
+        Self { users, dealing: Dealing::Disjoint }
+    }
+
+    /// Returns the number of users that hold each sample.
+    pub(crate) fn copies(self) -> usize {
+        if let Dealing::Duplicated { copies } = self.dealing { copies } else { 1 }
+    }
+}
+
+/// The runs that are encrypted. Other runs sum the same rounded numbers in the clear and give the same bits, which
+/// every encrypted run checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// Nothing.
+    /// No run.
     Nothing,
-    /// Messages of packed numbers in the first repetition: seconds.
+    /// The first repetition, if its payload is packed. This takes seconds.
     FirstPacked,
-    /// Everything in the first repetition.
+    /// The first repetition.
     First,
-    /// Everything always: hours, with one number a ciphertext.
+    /// Every run. With one number per ciphertext this takes hours.
     Everything,
 }
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How many users share the data.
+    /// The number of users that share the data.
     pub users: usize,
-    /// How many repetitions there are, each with another split.
+    /// The number of repetitions, each with another split.
     pub runs: u64,
-    /// The first repetition's seed; the others follow.
+    /// The seed of the first repetition. The others have the following numbers.
     pub seed: u64,
-    /// Bits of keys, except where the paper's are measured.
+    /// The number of bits of keys, except where the paper's keys are measured.
     pub key_bits: u32,
-    /// Whose form of message is taken where there is but one besides the paper's.
+    /// The profile whose variant is compared with the paper's, in experiments that compare only one.
     pub profile: Profile,
-    /// Samples of each class to learn from, if not the source's own number.
+    /// The number of training samples per class, if it differs from the source's.
     pub train_per_class: Option<usize>,
-    /// Samples of each class to hold out at most, if not the source's own number.
+    /// The largest number of held-out samples per class, if it differs from the source's.
     pub test_per_class: Option<usize>,
-    /// Rounds, if not each form's own number.
+    /// The number of rounds, if it differs from the method's.
     pub rounds: Option<usize>,
-    /// What is really encrypted.
+    /// The runs that are encrypted.
     pub encryption: Encryption,
-    /// Threads; results do not depend on it.
-    pub threads: Threads,
+    /// The number of threads. Results do not depend on it.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for Settings {
-    /// The paper's: five users, ten repetitions.
+    /// Returns the paper's settings: five users and ten repetitions.
     fn default() -> Self {
         Self {
             users: 5,
@@ -163,13 +199,13 @@ impl Default for Settings {
             test_per_class: None,
             rounds: None,
             encryption: Encryption::FirstPacked,
-            threads: Threads::all(),
+            threads: all_cores(),
         }
     }
 }
 
 impl Settings {
-    /// To see that everything works: two repetitions, five rounds.
+    /// Returns settings for a quick check: two repetitions and five rounds.
     pub fn quick() -> Self {
         Self { runs: 2, rounds: Some(5), encryption: Encryption::First, ..Self::default() }
     }
@@ -178,7 +214,7 @@ impl Settings {
         self.seed..self.seed.saturating_add(self.runs)
     }
 
-    /// Whether a repetition is encrypted, in a form that packs numbers or in one that does not.
+    /// Returns true if the repetition with this seed is encrypted. `packed` says whether its payload is packed.
     pub(crate) fn encrypts(&self, seed: u64, packed: bool) -> bool {
         match self.encryption {
             Encryption::Nothing => false,
@@ -188,7 +224,27 @@ impl Settings {
         }
     }
 
-    /// What decides the measurements: which data, and these settings.
+    /// Returns the recipe of a variant that aims at this sparsity.
+    pub(crate) fn recipe(&self, variant: DpheVariant, sparsity: f64) -> Recipe {
+        let defaults = Recipe::new(variant);
+        Recipe {
+            rounds: self.rounds.map_or(defaults.rounds, |rounds| rounds.min(defaults.rounds)),
+            share: (1.0 - sparsity).max(0.01),
+            sparsity,
+            key_bits: self.key_bits,
+            ..defaults
+        }
+    }
+
+    /// Returns the variant that is compared with the paper's where there is only one.
+    pub(crate) fn variant(&self) -> DpheVariant {
+        match DpheVariant::of_profile(self.profile) {
+            DpheVariant::SparseWeights => DpheVariant::SolvedWeights,
+            variant => variant,
+        }
+    }
+
+    /// Returns everything that the measurements depend on: the data and these settings.
     pub(crate) fn lines(&self, data: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
         let data = data.into_iter().collect::<Vec<_>>().join("; ");
         let own = |number: Option<usize>| number.map_or("own".to_owned(), |n| n.to_string());

@@ -1,25 +1,27 @@
-//! Elastic net, what our own learner does with L1: weights at zero hide their features, the others give them away.
+//! Elastic net, as this project's learner applies L1. Weights that become zero hide their features. All other weights
+//! leak them.
 
 use super::step::SeenStep;
 
-/// The features that a step with L1 gives away, and none where the weight came out as zero.
+/// Recovers the features that a step with L1 leaks. A feature is `None` if its weight became zero.
 ///
-/// `threshold` is what L1 takes from a weight in the step (size times strength times its share), `pull` what the
-/// sample was multiplied by when it was added: its label times the size times the slope of the loss. The intercept
-/// tells it; under hinge loss without one it is the size, up to the sign. `step.strength` is that of L2 alone.
+/// `threshold` is the amount that L1 subtracts from a weight in the step: size times strength times the fraction of
+/// L1. `pull` is the factor of the sample in the step: label times size times slope of the loss. It follows from the
+/// intercept. Under hinge loss without an intercept it is the size, up to the sign. `step.strength` is the strength of
+/// L2 only.
 pub fn elastic_net(step: &SeenStep<'_>, threshold: f64, pull: f64) -> Vec<Option<f64>> {
     let shrink = 1.0 - step.size * step.strength;
     step.before
         .iter()
         .zip(step.after)
         .map(|(w, &after)| {
-            let given = after != 0.0 && pull != 0.0;
-            given.then(|| (after + threshold.copysign(after) - shrink * w) / pull)
+            let leaks = after != 0.0 && pull != 0.0;
+            leaks.then(|| (after + threshold.copysign(after) - shrink * w) / pull)
         })
         .collect()
 }
 
-/// The share of a sample's squared length that lies in the recovered features.
+/// Returns the fraction of a sample's squared length that lies in the recovered features.
 pub fn share_of_norm(sample: &[f64], recovered: &[Option<f64>]) -> f64 {
     let all: f64 = sample.iter().map(|x| x * x).sum();
     let known: f64 = sample.iter().zip(recovered).filter(|(_, r)| r.is_some()).map(|(x, _)| x * x).sum();
@@ -31,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_features_show_and_small_ones_hide() {
+    fn features_leak_unless_their_weights_become_zero() {
         let before = [0.0, 0.0, 1.0, -0.5];
         let sample = [3.0, 0.1, 0.0, -2.0];
         let (size, strength, threshold, pull) = (0.1, 0.5, 0.02, -0.1);

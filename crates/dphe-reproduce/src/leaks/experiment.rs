@@ -1,4 +1,4 @@
-//! The experiment: every leak on every private sample, and the same step sealed.
+//! The experiment that computes every leak on every private sample, and tries the same with sealed steps.
 
 mod findings;
 
@@ -8,9 +8,9 @@ use dphe_learn::{Dataset, Seed};
 use super::measure;
 use super::victim::Victim;
 use crate::experiment::fingerprint;
-use crate::{Error, Experiment, Findings, Measured, Measurement, Run};
+use crate::{Error, Experiment, Findings, Measured, Measurement, RunId};
 
-/// What each run measures: its name, and what is said of it.
+/// The leaks by name, with their titles in tables.
 const LEAKS: [(&str, &str); 8] = [
     ("hinge", "hinge, one step"),
     ("logistic-1", "logistic, one step, model of 1 epoch"),
@@ -22,41 +22,41 @@ const LEAKS: [(&str, &str); 8] = [
     ("sealed", "the same step, sealed"),
 ];
 
-/// Leaks of plain updates, by the supplement of the paper.
+/// An experiment about the leaks that the paper's supplement derives.
 #[derive(Clone, Debug)]
 pub struct Leaks {
     name: String,
     data: Dataset,
     seeds: u64,
     quick: bool,
-    /// Width of a picture and the value of white, where features are pixels.
+    /// The width of an image and the value of a white pixel, if features are pixels.
     pixels: Option<(usize, f64)>,
 }
 
 impl Leaks {
-    /// Leaks of these data, on this many splits.
+    /// Makes the experiment on these data with this many splits.
     pub fn new(name: &str, data: Dataset, seeds: u64) -> Self {
         Self { name: name.to_owned(), data, seeds, quick: false, pixels: None }
     }
 
-    /// Features are pixels, row after row, from 0 (black) to `white`: samples are shown.
+    /// Shows samples as images. Features must be pixels in row-major order, from 0 (black) to `white`.
     #[must_use]
     pub fn with_pictures(self, width: usize, white: f64) -> Self {
         Self { pixels: (width > 0 && white > 0.0).then_some((width, white)), ..self }
     }
 
-    /// Fewer samples.
+    /// Uses fewer samples.
     #[must_use]
     pub fn quick(self) -> Self {
         Self { quick: true, ..self }
     }
 
-    /// Private samples looked at in a run.
+    /// The number of private samples in a run.
     fn samples(&self) -> usize {
         if self.quick { 200 } else { 2_000 }
     }
 
-    /// Samples that are sealed, and users whose averages leak.
+    /// The number of sealed samples, and of users whose averages leak.
     fn few(&self) -> usize {
         if self.quick { 10 } else { 40 }
     }
@@ -83,21 +83,21 @@ impl Experiment for Leaks {
         .to_vec()
     }
 
-    fn runs(&self) -> Vec<Run> {
-        let of = |seed| LEAKS.map(|(leak, _)| Run { what: self.run_name(leak), seed });
+    fn runs(&self) -> Vec<RunId> {
+        let of = |seed| LEAKS.map(|(leak, _)| RunId { what: self.run_name(leak), seed });
         (0..self.seeds).flat_map(of).collect()
     }
 
-    fn weight(&self, run: &Run) -> f64 {
+    fn weight(&self, run: &RunId) -> f64 {
         if run.what.ends_with("/elastic-net") || run.what.ends_with("/average") { 3.0 } else { 1.0 }
     }
 
-    fn measure(&self, run: &Run, _stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
+    fn measure(&self, run: &RunId, _stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
         let unknown = || Error::UnknownRun(run.what.clone());
         let leak = LEAKS.iter().map(|(leak, _)| *leak).find(|leak| run.what == self.run_name(leak));
         let leak = leak.ok_or_else(unknown)?;
         let seed = Seed::new(run.seed);
-        // another class for each split
+        // each split attacks another class
         let class = run.seed as usize % self.data.labels().class_count();
         let victim = Victim::new(&self.data, class, self.samples(), seed)?;
         let mut measurement = match leak {
@@ -111,7 +111,7 @@ impl Experiment for Leaks {
                 measure::of_logistic(&victim, epochs.ok_or_else(unknown)?)?
             }
         };
-        // one split is enough to look at
+        // images of one split are enough
         if self.pixels.is_none() || run.seed > 0 {
             measurement.retain(|name, _| !name.starts_with("picture"));
         }

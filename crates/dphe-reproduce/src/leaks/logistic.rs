@@ -1,55 +1,56 @@
-//! Logistic loss: the gradient says everything about a sample but its length, and the length has at most two answers.
+//! Logistic loss: the gradient reveals a sample except its length, and at most two lengths are possible.
 //!
 //! `Theta = -X / (1 + e^s)` with `X = y x` and the margin `s = w.X`. With `a = w.Theta` the margin solves
 //! `h(s) = s + a (1 + e^s) = 0`; then `X = -(1 + e^s) Theta`.
 
 use super::step::{SeenStep, dot, norm};
 
-/// `W(1/e)`, Lambert's function: the largest `-a` that any sample can have.
+/// `W(1/e)` with Lambert's function W, the largest `-a` that a sample can have.
 const MOST: f64 = 0.278_464_542_761_073_8;
-/// `1 + W(1/e)`: where the two roots meet.
+/// `1 + W(1/e)`, the point where the two roots meet.
 const MEET: f64 = 1.0 + MOST;
-/// Beyond [`MOST`] by less than this, compared with it, is rounding.
+/// The relative rounding error by which `-a` may exceed [`MOST`].
 const SLACK: f64 = 1e-9;
 
-/// One sample that the step may come from.
+/// A sample that explains the step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+pub struct LogisticCandidate {
     /// Its margin under the public weights.
     pub margin: f64,
     /// The sample times its label.
     pub signed: Vec<f64>,
 }
 
-/// What a step under logistic loss says.
+/// What a step under logistic loss reveals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogisticLeak {
     /// The step only shrank the weights.
     Nothing,
-    /// No sample makes this step: the guess of its size or strength is wrong.
+    /// No sample explains this step, so the guess of its size or strength is wrong.
     Inconsistent,
-    /// One candidate if the public weights misclassify the sample, else two that differ in length alone.
-    Samples(Vec<Candidate>),
+    /// One candidate if the public weights misclassify the sample, otherwise two that differ only in length.
+    Samples(Vec<LogisticCandidate>),
 }
 
-/// The samples that a step under logistic loss, without an intercept, can come from.
+/// Computes the samples that explain a step under logistic loss without an intercept.
 pub fn logistic(step: &SeenStep<'_>) -> LogisticLeak {
     let Some(gradient) = step.gradient() else { return LogisticLeak::Nothing };
     let Some(margins) = margins(dot(step.before, &gradient)) else { return LogisticLeak::Inconsistent };
     let candidate = |margin: f64| {
         let length = -(1.0 + margin.exp());
-        Candidate { margin, signed: gradient.iter().map(|g| length * g).collect() }
+        LogisticCandidate { margin, signed: gradient.iter().map(|g| length * g).collect() }
     };
     LogisticLeak::Samples(margins.into_iter().map(candidate).collect())
 }
 
-/// The candidate whose length is nearest to what samples have: about the root of the number of standardised features.
-pub fn nearest_norm(candidates: &[Candidate], expected: f64) -> Option<&Candidate> {
-    let miss = |candidate: &Candidate| (norm(&candidate.signed) / expected).ln().abs();
+/// Returns the candidate whose length is nearest to the expected one. Standardised samples have about the square root
+/// of their number of features.
+pub fn nearest_norm(candidates: &[LogisticCandidate], expected: f64) -> Option<&LogisticCandidate> {
+    let miss = |candidate: &LogisticCandidate| (norm(&candidate.signed) / expected).ln().abs();
     candidates.iter().min_by(|a, b| miss(a).total_cmp(&miss(b)))
 }
 
-/// The roots of `s + a (1 + e^s)`, ascending; none if there are none or `a` is not finite.
+/// Returns the roots of `s + a (1 + e^s)` in ascending order, or `None` if there is no root or `a` is not finite.
 pub fn margins(a: f64) -> Option<Vec<f64>> {
     let h = |s: f64| s + a * (1.0 + s.exp());
     let slope = |s: f64| 1.0 + a * s.exp();
@@ -73,11 +74,11 @@ pub fn margins(a: f64) -> Option<Vec<f64>> {
     Some(vec![root(c, MEET, h, slope), root(beyond, MEET, h, slope)])
 }
 
-/// Newton's method between a point where `h` is not above zero and one where it is not below; a step that leaves the
-/// bracket is replaced by halving it.
+/// Finds a root by Newton's method between a point with `h <= 0` and one with `h >= 0`. A step that leaves the bracket
+/// is replaced by bisection.
 fn root(mut below: f64, mut above: f64, h: impl Fn(f64) -> f64, slope: impl Fn(f64) -> f64) -> f64 {
     let mut s = (below + above) / 2.0;
-    // halving alone would be through after some 1,100
+    // bisection alone needs about 1,100 steps
     for _ in 0..2_000 {
         let value = h(s);
         if value == 0.0 {
@@ -111,9 +112,9 @@ mod tests {
         s + a * (1.0 + s.exp())
     }
 
-    /// Computed with Lambert's function: `s = -a - W_k(a e^-a)`.
+    /// The expected roots were computed with Lambert's function: `s = -a - W_k(a e^-a)`.
     #[test]
-    fn goldens() {
+    fn margins_match_lambert_w() {
         for (a, expected) in [
             (0.5, &[-0.738_835_031_131_607_9][..]),
             (2.0, &[-2.217_715_105_757_090_3]),
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_are_roots_over_all_sizes() {
+    fn margins_are_roots_for_all_magnitudes() {
         for exponent in -60..=60 {
             let a = 10f64.powf(f64::from(exponent) / 10.0);
             let [s] = margins(a).unwrap()[..] else { panic!("{a}") };
@@ -143,21 +144,21 @@ mod tests {
             assert!(found[0] <= MEET && MEET <= found[1]);
             found.iter().for_each(|&s| assert!(h(-a, s).abs() < 1e-12, "{a} {s} {}", h(-a, s)));
         }
-        // tiny ones stay finite
+        // the roots of a tiny `a` stay finite
         let far = margins(-1e-300).unwrap();
         assert!(far[1] > 690.0 && far[1] < 710.0, "{far:?}");
         assert!((far[0] - 2e-300).abs() < 1e-305, "{far:?}");
     }
 
     #[test]
-    fn near_zero_the_margin_is_twice_the_gradients() {
+    fn margins_near_zero_are_twice_the_product() {
         for a in [1e-3, 1e-6, 1e-12, -1e-3, -1e-6, -1e-12] {
             assert!((margins(a).unwrap()[0] + 2.0 * a).abs() < 4.0 * a * a, "{a}");
         }
     }
 
     #[test]
-    fn where_the_roots_meet_and_beyond() {
+    fn margins_at_and_beyond_the_double_root() {
         for c in [MOST, MOST * (1.0 + 1e-10)] {
             for s in margins(-c).unwrap() {
                 assert!((s - MEET).abs() < 1e-6, "{s}");
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_length_is_among_the_candidates() {
+    fn the_sample_is_among_the_candidates() {
         use super::super::step::relative_error;
         use rand_core::{Rng as _, SeedableRng as _};
         let mut rng = chacha20::ChaCha20Rng::seed_from_u64(1);
@@ -197,9 +198,9 @@ mod tests {
         }
     }
 
-    /// A wrong guess of the size often shows: no sample makes such a step.
+    /// A wrong guess of the size is often noticed, because no sample explains the step.
     #[test]
-    fn a_wrong_guess_can_be_noticed() {
+    fn a_wrong_step_size_is_inconsistent() {
         let before = [2.0, 1.0];
         let signed = [0.6, 0.0784645];
         let g = 1.0 / (1.0 + dot(&before, &signed).exp());

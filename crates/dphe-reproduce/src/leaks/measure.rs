@@ -1,4 +1,4 @@
-//! Measuring each leak on every private sample.
+//! Measures each leak on every private sample.
 
 use dphe_learn::linear::{Loss, Penalty};
 use dphe_learn::{Seed, Sparsity, Weights, find_strength};
@@ -9,30 +9,30 @@ use super::logistic::{LogisticLeak, logistic, nearest_norm};
 use super::picture::keep;
 use super::sealed::Sealer;
 use super::step::{dot, hinge, norm, relative_error, with_intercept};
-use super::victim::{Model, Victim};
+use super::victim::{Victim, VictimModel};
 use crate::{Error, Measurement};
 
-/// Closer than this, compared with its length, a sample counts as recovered.
+/// A sample counts as recovered if its relative error is below this.
 pub(super) const CLOSE: f64 = 1e-6;
-/// Pairs of pictures kept of a leak.
+/// The number of image pairs that are kept per leak.
 pub(super) const PICTURES: usize = 2;
-/// Samples of the users whose average leaks.
+/// The numbers of samples of the users whose average leaks.
 pub(super) const BATCHES: [usize; 5] = [1, 2, 5, 10, 50];
 
-/// Epochs of the public model where nothing else is said.
+/// The default number of epochs of the public model.
 const EPOCHS: usize = 5;
 
-/// Counts what becomes of samples.
+/// The number of samples that a leak exposes and recovers.
 #[derive(Default)]
-struct Tally {
+struct RecoveryCount {
     samples: usize,
     exposed: usize,
     recovered: usize,
     worst: f64,
 }
 
-impl Tally {
-    /// A sample of which something is known, this far from the truth.
+impl RecoveryCount {
+    /// Counts a sample of which the leak reveals something, with the relative error of its guess.
     fn expose(&mut self, error: f64) {
         self.exposed += 1;
         self.recovered += usize::from(error < CLOSE);
@@ -48,7 +48,7 @@ impl Tally {
     }
 }
 
-/// A part of all; of nothing, all.
+/// Returns `part / all`, or 1 if `all` is 0.
 fn share(part: usize, all: usize) -> f64 {
     if all == 0 { 1.0 } else { part as f64 / all as f64 }
 }
@@ -57,25 +57,25 @@ fn strength(penalty: Penalty) -> f64 {
     penalty.strength() * (1.0 - penalty.l1_ratio())
 }
 
-/// One step under hinge loss, without an intercept.
+/// Measures one step under hinge loss without an intercept.
 pub(super) fn of_hinge(victim: &Victim) -> Result<Measurement, Error> {
     let learner = victim.learner(Loss::Hinge, Penalty::DEFAULT, false, EPOCHS)?;
     let model = victim.model(&learner)?;
     let one = victim.learner(Loss::Hinge, Penalty::DEFAULT, false, 1)?;
-    let (mut measurement, mut tally) = (Measurement::new(), Tally::default());
-    let before = Model::of(&model);
+    let (mut measurement, mut count) = (Measurement::new(), RecoveryCount::default());
+    let before = VictimModel::of(&model);
     for sample in 0..victim.samples.len() {
-        tally.samples += 1;
+        count.samples += 1;
         let after = victim.step(&one, &model, sample)?;
         let Some(found) = hinge(&victim.seen(&before, &after, strength(Penalty::DEFAULT))) else { continue };
-        tally.expose(relative_error(&found, &victim.signed(sample)));
-        keep_pair(&mut measurement, victim, tally.exposed, sample, &found);
+        count.expose(relative_error(&found, &victim.signed(sample)));
+        keep_pair(&mut measurement, victim, count.exposed, sample, &found);
     }
-    tally.write(&mut measurement);
+    count.write(&mut measurement);
     Ok(measurement)
 }
 
-/// Keeps the first pairs; `signed` is the recovered sample times its label.
+/// Keeps the images of the first pairs. `signed` is the recovered sample times its label.
 fn keep_pair(measurement: &mut Measurement, victim: &Victim, number: usize, sample: usize, signed: &[f64]) {
     if number <= PICTURES {
         let label = victim.label(sample);
@@ -85,16 +85,16 @@ fn keep_pair(measurement: &mut Measurement, victim: &Victim, number: usize, samp
     }
 }
 
-/// One step under logistic loss, without an intercept, from a model of this many epochs.
+/// Measures one step under logistic loss without an intercept, from a model of this many epochs.
 pub(super) fn of_logistic(victim: &Victim, epochs: usize) -> Result<Measurement, Error> {
     let learner = victim.learner(Loss::Logistic, Penalty::DEFAULT, false, epochs)?;
     let model = victim.model(&learner)?;
     let one = victim.learner(Loss::Logistic, Penalty::DEFAULT, false, 1)?;
-    let (mut measurement, mut tally) = (Measurement::new(), Tally::default());
+    let (mut measurement, mut count) = (Measurement::new(), RecoveryCount::default());
     let (mut two_roots, mut right, mut inconsistent) = (0, 0, 0);
-    let before = Model::of(&model);
+    let before = VictimModel::of(&model);
     for sample in 0..victim.samples.len() {
-        tally.samples += 1;
+        count.samples += 1;
         let after = victim.step(&one, &model, sample)?;
         let found = match logistic(&victim.seen(&before, &after, strength(Penalty::DEFAULT))) {
             LogisticLeak::Samples(found) => found,
@@ -108,47 +108,47 @@ pub(super) fn of_logistic(victim: &Victim, epochs: usize) -> Result<Measurement,
         let error = |signed: &[f64]| relative_error(signed, &truth);
         let best = found.iter().min_by(|a, b| error(&a.signed).total_cmp(&error(&b.signed)));
         let Some(best) = best else { continue };
-        tally.expose(error(&best.signed));
+        count.expose(error(&best.signed));
         if found.len() > 1 {
             two_roots += 1;
             let chosen = nearest_norm(&found, victim.expected_norm());
             right += usize::from(chosen == Some(best));
         }
         let chosen = nearest_norm(&found, victim.expected_norm()).unwrap_or(best);
-        keep_pair(&mut measurement, victim, tally.exposed, sample, &chosen.signed);
+        keep_pair(&mut measurement, victim, count.exposed, sample, &chosen.signed);
     }
-    tally.write(&mut measurement);
-    measurement.insert("two_roots".to_owned(), share(two_roots, tally.exposed));
+    count.write(&mut measurement);
+    measurement.insert("two_roots".to_owned(), share(two_roots, count.exposed));
     measurement.insert("right_of_two".to_owned(), share(right, two_roots));
     measurement.insert("inconsistent".to_owned(), inconsistent as f64);
     Ok(measurement)
 }
 
-/// One step with an intercept, under both losses in turn.
+/// Measures one step with an intercept, under each of the two losses.
 pub(super) fn of_intercept(victim: &Victim) -> Result<Measurement, Error> {
-    let (mut measurement, mut tally) = (Measurement::new(), Tally::default());
+    let (mut measurement, mut count) = (Measurement::new(), RecoveryCount::default());
     let mut labels = 0;
     for loss in [Loss::Hinge, Loss::Logistic] {
         let model = victim.model(&victim.learner(loss, Penalty::DEFAULT, true, EPOCHS)?)?;
         let one = victim.learner(loss, Penalty::DEFAULT, true, 1)?;
-        let before = Model::of(&model);
+        let before = VictimModel::of(&model);
         for sample in 0..victim.samples.len() {
-            tally.samples += 1;
+            count.samples += 1;
             let after = victim.step(&one, &model, sample)?;
             let step = victim.seen(&before, &after, strength(Penalty::DEFAULT));
             let Some(found) = with_intercept(&step, &victim.intercepts(&before, &after)) else { continue };
-            tally.expose(relative_error(&found.sample, victim.samples.features().row(sample)));
+            count.expose(relative_error(&found.sample, victim.samples.features().row(sample)));
             labels += usize::from(found.label == victim.label(sample));
             let signed: Vec<f64> = found.sample.iter().map(|x| found.label * x).collect();
-            keep_pair(&mut measurement, victim, tally.exposed, sample, &signed);
+            keep_pair(&mut measurement, victim, count.exposed, sample, &signed);
         }
     }
-    tally.write(&mut measurement);
-    measurement.insert("right_labels".to_owned(), share(labels, tally.exposed));
+    count.write(&mut measurement);
+    measurement.insert("right_labels".to_owned(), share(labels, count.exposed));
     Ok(measurement)
 }
 
-/// One step with L1, from a model of which nine tenths are zeros: the paper's users.
+/// Measures one step with L1 from a model that is 90 % sparse, as the paper's users take it.
 pub(super) fn of_elastic_net(victim: &Victim) -> Result<Measurement, Error> {
     let penalty = |strength: f64| Penalty::elastic_net(strength, 0.5);
     let fit = |strength: f64| -> Result<Weights, dphe_learn::Error> {
@@ -159,11 +159,11 @@ pub(super) fn of_elastic_net(victim: &Victim) -> Result<Measurement, Error> {
     let (model, penalty) = (fit(found)?, penalty(found)?);
     let one = victim.learner(Loss::Hinge, penalty, true, 1)?;
     let threshold = victim.size() * penalty.strength() * penalty.l1_ratio();
-    let (mut measurement, mut tally) = (Measurement::new(), Tally::default());
+    let (mut measurement, mut count) = (Measurement::new(), RecoveryCount::default());
     let (mut norms, mut features, mut first) = (0.0, 0, 0);
-    let before = Model::of(&model);
+    let before = VictimModel::of(&model);
     for sample in 0..victim.samples.len() {
-        tally.samples += 1;
+        count.samples += 1;
         let after = victim.step(&one, &model, sample)?;
         let pull = (after.intercept - before.intercept) / victim.rate();
         if pull == 0.0 {
@@ -173,28 +173,28 @@ pub(super) fn of_elastic_net(victim: &Victim) -> Result<Measurement, Error> {
         let truth = victim.samples.features().row(sample);
         let known = found.iter().zip(truth).filter_map(|(found, &x)| found.map(|found| (found, x)));
         let (guess, true_part): (Vec<f64>, Vec<f64>) = known.unzip();
-        tally.expose(relative_error(&guess, &true_part));
+        count.expose(relative_error(&guess, &true_part));
         norms += share_of_norm(truth, &found);
         features += guess.len();
         let filled: Vec<f64> = found.iter().map(|x| x.unwrap_or(0.0)).collect();
         first += usize::from(
             rank_by_cosine(&filled, victim.samples.features(), &[sample]).is_some_and(|r| r == 1),
         );
-        if tally.exposed <= PICTURES {
-            keep(&mut measurement, tally.exposed - 1, &victim.raw(truth), &victim.raw(&filled));
+        if count.exposed <= PICTURES {
+            keep(&mut measurement, count.exposed - 1, &victim.raw(truth), &victim.raw(&filled));
         }
     }
-    tally.write(&mut measurement);
-    let exposed = tally.exposed.max(1);
+    count.write(&mut measurement);
+    let exposed = count.exposed.max(1);
     let mut put = |name: &str, value: f64| measurement.insert(name.to_owned(), value);
     put("sparsity", model.sparsity());
     put("share_of_norm", norms / exposed as f64);
     put("share_of_features", share(features, exposed * victim.samples.features().width()));
-    put("first_by_cosine", share(first, tally.exposed));
+    put("first_by_cosine", share(first, count.exposed));
     Ok(measurement)
 }
 
-/// One step of gradient descent over all samples of users who have none of the class.
+/// Measures one step of gradient descent over all samples of users who have no sample of the class.
 pub(super) fn of_average(victim: &Victim, users: usize) -> Result<Measurement, Error> {
     let mut measurement = Measurement::new();
     let negatives: Vec<usize> = (0..victim.samples.len()).filter(|&i| victim.label(i) < 0.0).collect();
@@ -202,26 +202,26 @@ pub(super) fn of_average(victim: &Victim, users: usize) -> Result<Measurement, E
         let model = victim.model(&victim.learner(loss, Penalty::DEFAULT, true, EPOCHS)?)?;
         let zero = Weights::zeros(model.features(), 1)?;
         for batch in BATCHES {
-            let (mut tally, mut first, mut first_round) = (Tally::default(), 0, 0.0f64);
+            let (mut count, mut first, mut first_round) = (RecoveryCount::default(), 0, 0.0f64);
             for own in negatives.chunks_exact(batch).take(users) {
-                tally.samples += 1;
-                let (leaked, truth, heavy) = descend(victim, loss, &Model::of(&model), own);
+                count.samples += 1;
+                let (leaked, truth, heavy) = descend(victim, loss, &VictimModel::of(&model), own);
                 if let Some(leaked) = leaked {
-                    tally.expose(relative_error(&leaked, &truth));
+                    count.expose(relative_error(&leaked, &truth));
                     let rank = rank_by_cosine(&leaked, victim.samples.features(), &heavy);
                     first += usize::from(rank == Some(1));
-                    if batch == 5 && loss == Loss::Hinge && tally.exposed == 1 {
+                    if batch == 5 && loss == Loss::Hinge && count.exposed == 1 {
                         keep(&mut measurement, 0, &victim.raw(&truth), &victim.raw(&leaked));
                     }
                 }
-                // at weights of zero everybody's samples weigh the same
-                let (leaked, ..) = descend(victim, loss, &Model::of(&zero), own);
+                // at zero weights all samples weigh the same
+                let (leaked, ..) = descend(victim, loss, &VictimModel::of(&zero), own);
                 let error = leaked.map_or(1.0, |leaked| relative_error(&leaked, &mean(victim, own, |_| 1.0)));
                 first_round = first_round.max(error);
             }
             let mut part = Measurement::new();
-            tally.write(&mut part);
-            part.insert("first_by_cosine".to_owned(), share(first, tally.exposed));
+            count.write(&mut part);
+            part.insert("first_by_cosine".to_owned(), share(first, count.exposed));
             part.insert("first_round_error".to_owned(), first_round);
             measurement.extend(part.into_iter().map(|(key, v)| (format!("{name}_{batch:02}_{key}"), v)));
         }
@@ -229,12 +229,12 @@ pub(super) fn of_average(victim: &Victim, users: usize) -> Result<Measurement, E
     Ok(measurement)
 }
 
-/// A step of gradient descent by a user with these samples of label -1: what leaks, what should leak, and the samples
-/// that weigh most in it.
+/// Takes a step of gradient descent as a user with these samples of label -1. Returns the leaked mean, the true mean,
+/// and the samples that weigh most in it.
 fn descend(
     victim: &Victim,
     loss: Loss,
-    before: &Model,
+    before: &VictimModel,
     own: &[usize],
 ) -> (Option<Vec<f64>>, Vec<f64>, Vec<usize>) {
     let slope = |sample: usize| {
@@ -249,7 +249,7 @@ fn descend(
     let total: f64 = slopes.iter().sum();
     let truth = mean(victim, own, slope);
     let step = total / own.len() as f64 * size;
-    let after = Model {
+    let after = VictimModel {
         weights: before
             .weights
             .iter()
@@ -265,7 +265,7 @@ fn descend(
     (leaked, truth, heavy.map(|(&sample, _)| sample).collect())
 }
 
-/// The weighted mean of samples; zeros if nothing weighs.
+/// Returns the weighted mean of samples, or zeros if all weights are zero.
 fn mean(victim: &Victim, own: &[usize], weight: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut sum = vec![0.0; victim.samples.features().width()];
     let mut total = 0.0;
@@ -280,12 +280,12 @@ fn mean(victim: &Victim, own: &[usize], weight: impl Fn(usize) -> f64) -> Vec<f6
     sum
 }
 
-/// The same step sealed: how well what the aggregator holds leads to the sample.
+/// Measures how well the bytes of a sealed step identify the sample.
 pub(super) fn of_sealed(victim: &Victim, samples: usize, seed: &Seed) -> Result<Measurement, Error> {
     let learner = victim.learner(Loss::Hinge, Penalty::DEFAULT, true, EPOCHS)?;
     let model = victim.model(&learner)?;
     let one = victim.learner(Loss::Hinge, Penalty::DEFAULT, true, 1)?;
-    let before = Model::of(&model);
+    let before = VictimModel::of(&model);
     let all = victim.samples.features();
     let mut sealer = Sealer::new(all.width(), seed)?;
     let (mut measurement, mut seen) = (Measurement::new(), 0);

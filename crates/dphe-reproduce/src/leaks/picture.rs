@@ -1,8 +1,8 @@
-//! Pictures as numbers of a measurement: the sample to the left, what was made of the update to the right.
+//! Images, stored as numbers of a measurement. The sample is on the left, and the recovered sample is on the right.
 
-use crate::{Measurement, Picture};
+use crate::{GreyImage, Measurement};
 
-/// Puts a pair of pictures into a measurement.
+/// Adds a pair of images to a measurement.
 pub(super) fn keep(measurement: &mut Measurement, number: usize, left: &[f64], right: &[f64]) {
     for (side, pixels) in [("left", left), ("right", right)] {
         for (i, &pixel) in pixels.iter().enumerate() {
@@ -11,19 +11,19 @@ pub(super) fn keep(measurement: &mut Measurement, number: usize, left: &[f64], r
     }
 }
 
-/// The pair with this number, side by side with a white line between them, if it was kept. `white` is the largest
-/// value of a pixel.
+/// Returns the pair with this number as one image, with a white line between the two, if it was kept. `white` is the
+/// largest value of a pixel.
 pub(super) fn pair(
     measurement: &Measurement,
     number: usize,
     width: usize,
     white: f64,
     lines: Vec<String>,
-) -> Option<Picture> {
+) -> Option<GreyImage> {
     let side = |side: &str| -> Vec<u8> {
         let prefix = format!("picture{number}_{side}_");
         let pixels = measurement.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix));
-        // a number outside 0 to 255 becomes the nearest
+        // the cast saturates at 0 and 255
         pixels.map(|(_, &pixel)| (pixel / white * 255.0).round() as u8).collect()
     };
     let (left, right) = (side("left"), side("right"));
@@ -32,7 +32,7 @@ pub(super) fn pair(
     }
     let rows = left.chunks(width).zip(right.chunks(width));
     let grey = rows.flat_map(|(left, right)| left.iter().chain(&[255]).chain(right)).copied().collect();
-    Some(Picture { lines, width: 2 * width + 1, grey })
+    Some(GreyImage { lines, width: 2 * width + 1, grey })
 }
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_come_back_side_by_side() {
+    fn kept_pairs_are_drawn_side_by_side() {
         let mut measurement = Measurement::new();
         keep(&mut measurement, 1, &[0.0, 16.0, 8.0, 4.0], &[16.0, -1.0, 99.0, 0.0]);
         let picture = pair(&measurement, 1, 2, 16.0, vec![]).unwrap();

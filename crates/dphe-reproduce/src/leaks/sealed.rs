@@ -1,39 +1,40 @@
-//! The contrast: the same step sealed, and what an aggregator could make of it that holds everything but the key.
+//! The same step sealed, as seen by an aggregator that holds everything except the key.
 
 use chacha20::ChaCha20Rng;
+use dphe::wire::Encode as _;
 use dphe::{
-    ClipRule, KeyGenerator, LocalUpdate, NoiseMode, Profile, Round, SparseVector, TaskConfig, TaskId,
-    TaskParams, Threads, User, UserId, hazmat,
+    ClipRule, KeyGenerator, NoiseMode, Profile, Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads,
+    Update, User, UserId, hazmat,
 };
 use dphe_learn::Seed;
 use rand_core::{Rng as _, SeedableRng as _};
 
 use crate::Error;
 
-/// Keys that nobody would use in earnest, and enough for bytes without a pattern.
+/// An insecure key length, which is long enough for ciphertexts without a pattern.
 const KEY_BITS: u32 = 512;
-/// Where in a ciphertext eight bytes are taken from: not at its ends, which a bound shapes.
+/// The offset of the eight bytes that are taken from a ciphertext. The bytes at its ends are not uniform.
 const MIDDLE: usize = 16;
 
-/// A user who seals, and the permutations, which the aggregator is given here although it has only one of them.
+/// A user who seals, with both permutations. The aggregator gets both here, although it knows only one of them.
 pub(super) struct Sealer {
     task: TaskParams,
     user: User,
     rng: ChaCha20Rng,
-    /// From an index to its place in the body.
+    /// The place of each index in the body.
     place: Vec<u32>,
 }
 
-/// What the aggregator holds of a sealed step.
+/// A sealed step as the aggregator sees it.
 pub(super) struct SealedStep {
     /// The body of the upload.
     pub(super) body: Vec<u8>,
-    /// Eight bytes of each weight's ciphertext as a number from -1 to 1, in the order of the features.
+    /// Eight bytes of each weight's ciphertext, as a number from -1 to 1, in the order of the features.
     pub(super) numbers: Vec<f64>,
 }
 
 impl Sealer {
-    /// A task of one class with this many features.
+    /// Makes a task of one class with this many features.
     pub(super) fn new(features: usize, seed: &Seed) -> Result<Self, Error> {
         let mut rng = ChaCha20Rng::from_seed(seed.derive("sealed", 0).to_bytes());
         let mut config = TaskConfig::new(Profile::Sparse, 1, u32::try_from(features).unwrap_or(u32::MAX), 3);
@@ -42,7 +43,7 @@ impl Sealer {
         config.dense = 1;
         config.clip_exponent = 4;
         config.clip_rule = ClipRule::Clip;
-        // every weight travels, and each in a ciphertext of its own: more than any task would show
+        // every weight is sent in a ciphertext of its own, which shows more than a real task does
         config.block = 1;
         config.capacity = config.positions();
         let mut draw = || {
@@ -60,14 +61,14 @@ impl Sealer {
         let user = User::new(key_generator.enroll(name, &mut rng))?;
         let shared = hazmat::user_shared_table(&task, shared, Round::FIRST)?;
         let own = hazmat::user_aggregator_table(&task, own, Round::FIRST, name)?;
-        let place = shared.iter().map(|&slot| own[slot as usize]).collect();
+        let place = shared.iter().map(|&index| own[index as usize]).collect();
         Ok(Self { task, user, rng, place })
     }
 
-    /// Seals what changed in a step.
+    /// Seals the changes of a step.
     pub(super) fn seal(&mut self, weights: &[f64], intercept: f64) -> Result<SealedStep, Error> {
-        let update = LocalUpdate::new(SparseVector::from_dense(weights)?).with_dense(vec![intercept]);
-        let body = self.user.seal(Round::FIRST, &update, &mut self.rng, Threads::ONE)?.to_body();
+        let update = Update::new(SparseVector::from_dense(weights)?).with_dense(vec![intercept]);
+        let body = self.user.seal(Round::FIRST, &update, &mut self.rng, Threads::ONE)?.to_bytes();
         let width = 2 * KEY_BITS as usize / 8;
         let first = 4 * self.task.capacity();
         let number = |place: &u32| {
@@ -82,10 +83,10 @@ impl Sealer {
 }
 
 impl SealedStep {
-    /// How many ciphertexts two sealed steps have in common, and of how many.
+    /// Returns the number of ciphertexts that two sealed steps have in common, and the number of all.
     pub(super) fn common(&self, other: &Self) -> (usize, usize) {
         let width = 2 * KEY_BITS as usize / 8;
-        // ciphertexts are at the end; what is before them are slots
+        // the ciphertexts follow the permuted indices
         let of = |body: &'_ [u8]| -> Vec<Vec<u8>> { body.rchunks_exact(width).map(<[u8]>::to_vec).collect() };
         let count = self.numbers.len() + 1;
         let (a, b) = (of(&self.body), of(&other.body));

@@ -1,11 +1,11 @@
-//! One step of stochastic gradient descent, as whoever receives the new weights sees it.
+//! One step of stochastic gradient descent, as seen by the aggregator that receives the new weights.
 
-/// What is known of a step: the weights before and after, and guesses of two numbers that are often defaults.
+/// A step as the aggregator sees it: the weights before and after, and guesses of two numbers that are often defaults.
 #[derive(Clone, Copy)]
 pub struct SeenStep<'a> {
     /// The public weights.
     pub before: &'a [f64],
-    /// What the user sends.
+    /// The weights that the user sends.
     pub after: &'a [f64],
     /// The size of the step.
     pub size: f64,
@@ -13,11 +13,11 @@ pub struct SeenStep<'a> {
     pub strength: f64,
 }
 
-/// Smaller than this, compared with what it is the difference of, a gradient is rounding.
+/// A gradient that is smaller than this, relative to the weights, is a rounding error.
 const ROUNDING: f64 = 1e-11;
 
 impl SeenStep<'_> {
-    /// The gradient of the loss, the supplement's `Theta`; none if the step only shrank the weights.
+    /// Returns the gradient of the loss, `Theta` in the supplement, or `None` if the step only shrank the weights.
     pub fn gradient(&self) -> Option<Vec<f64>> {
         let gradient: Vec<f64> = self
             .before
@@ -30,8 +30,8 @@ impl SeenStep<'_> {
     }
 }
 
-/// The sample times its label, from a step under hinge loss. None if the sample's margin was at least 1: that is all
-/// that is said about it then.
+/// Recovers the sample times its label from a step under hinge loss. Returns `None` if the sample's margin was at least
+/// 1. The step then reveals nothing else.
 pub fn hinge(step: &SeenStep<'_>) -> Option<Vec<f64>> {
     let mut signed = step.gradient()?;
     signed.iter_mut().for_each(|x| *x = -*x);
@@ -40,47 +40,50 @@ pub fn hinge(step: &SeenStep<'_>) -> Option<Vec<f64>> {
 
 /// A sample and its label, +1 or -1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recovered {
+pub struct RecoveredSample {
     /// The features.
     pub sample: Vec<f64>,
     /// The label.
     pub label: f64,
 }
 
-/// The two samples that `y x` can be: the sample of label +1, or its opposite of label -1. Real features have a sign
-/// that looks right; without an intercept that is what is left to guess.
-pub fn labelled(signed: &[f64]) -> [Recovered; 2] {
+/// Returns the two samples that `y x` can stand for: the sample with label +1, or its negative with label -1. Without
+/// an intercept this must be guessed, which is easy for features with a typical sign.
+pub fn labelled(signed: &[f64]) -> [RecoveredSample; 2] {
     let opposite = signed.iter().map(|x| -x).collect();
-    [Recovered { sample: signed.to_vec(), label: 1.0 }, Recovered { sample: opposite, label: -1.0 }]
+    [
+        RecoveredSample { sample: signed.to_vec(), label: 1.0 },
+        RecoveredSample { sample: opposite, label: -1.0 },
+    ]
 }
 
-/// What is known of the intercept.
+/// The intercept as the aggregator sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Intercepts {
-    /// The public one.
+    /// The public intercept.
     pub before: f64,
-    /// What the user sends.
+    /// The intercept that the user sends.
     pub after: f64,
-    /// How much more it moves than a weight whose feature is 1; public.
+    /// The public ratio of its step to that of a weight whose feature is 1.
     pub rate: f64,
 }
 
 impl Intercepts {
-    /// The gradient of the loss by the intercept.
+    /// Returns the derivative of the loss with respect to the intercept.
     pub(super) fn gradient(&self, size: f64) -> f64 {
         (self.before - self.after) / (size * self.rate)
     }
 }
 
-/// With an intercept nothing is left to guess, whatever the loss: both gradients are the same number times the sample,
-/// and times 1. None if the step only shrank the weights.
-pub fn with_intercept(step: &SeenStep<'_>, intercepts: &Intercepts) -> Option<Recovered> {
+/// Recovers the sample and its label from a step with an intercept, under any loss. Both gradients contain the same
+/// factor, once times the sample and once times 1. Returns `None` if the step only shrank the weights.
+pub fn with_intercept(step: &SeenStep<'_>, intercepts: &Intercepts) -> Option<RecoveredSample> {
     let slope = intercepts.gradient(step.size);
     if slope == 0.0 {
         return None;
     }
     let sample = step.gradient()?.iter().map(|g| g / slope).collect();
-    Some(Recovered { sample, label: -slope.signum() })
+    Some(RecoveredSample { sample, label: -slope.signum() })
 }
 
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -91,7 +94,7 @@ pub(super) fn norm(a: &[f64]) -> f64 {
     dot(a, a).sqrt()
 }
 
-/// How far a guess is from the truth, compared with the truth.
+/// Returns the distance of a guess from the truth, relative to the length of the truth.
 pub(super) fn relative_error(guess: &[f64], truth: &[f64]) -> f64 {
     let difference: f64 = guess.iter().zip(truth).map(|(g, t)| (g - t) * (g - t)).sum();
     difference.sqrt() / norm(truth).max(f64::MIN_POSITIVE)
@@ -104,13 +107,13 @@ mod tests {
     const BEFORE: [f64; 3] = [0.5, -1.0, 0.25];
     const SAMPLE: [f64; 3] = [2.0, 0.0, -3.0];
 
-    /// A step by hand: `w (1 - size strength) - size slope x`.
+    /// Computes a step by hand: `w (1 - size strength) - size slope x`.
     fn after(slope: f64, size: f64, strength: f64) -> Vec<f64> {
         BEFORE.iter().zip(SAMPLE).map(|(w, x)| w * (1.0 - size * strength) - size * slope * x).collect()
     }
 
     #[test]
-    fn a_violating_sample_is_read_off_and_any_other_is_not() {
+    fn hinge_recovers_only_samples_that_violate_the_margin() {
         for label in [1.0, -1.0] {
             let after = after(-label, 0.1, 0.01);
             let step = SeenStep { before: &BEFORE, after: &after, size: 0.1, strength: 0.01 };
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intercept_leaves_no_choice_and_needs_no_guess_without_l2() {
+    fn with_intercept_needs_no_step_size_without_l2() {
         for (label, g) in [(1.0, 1.0), (-1.0, 1.0), (1.0, 0.03), (-1.0, 1e-6)] {
             let (size, rate) = (0.1, 3.0);
             let after = after(-label * g, size, 0.0);

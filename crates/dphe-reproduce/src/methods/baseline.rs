@@ -1,62 +1,81 @@
-//! What is possible without secrets, and without each other.
+//! Baselines without encryption: all data in one place, public samples only, and users who train alone.
+
+use std::num::NonZeroUsize;
 
 use dphe_federate::Scenario;
 use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
-use dphe_learn::{Seed, Threads, Weights};
+use dphe_learn::{Seed, Weights};
 
 use super::accuracy;
 use crate::Error;
 
-/// A learner of L2-penalised hinge classifiers.
+/// Returns a learner of classifiers with hinge loss.
 pub(crate) fn sgd(
     schedule: Schedule,
     penalty: Penalty,
     epochs: usize,
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<Sgd, Error> {
     Ok(SgdParams { penalty, epochs, threads, ..SgdParams::new(schedule) }.check()?)
 }
 
-/// Steps measured by the public samples.
+/// Returns stable steps, scaled by the public samples.
 pub(crate) fn stable(scenario: &Scenario) -> Schedule {
     Schedule::Stable(Stable::for_features(scenario.initial.features()))
 }
 
-/// Which steps the learner of all data in one place takes.
+/// The steps of the learner that has all data in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Steps {
-    /// scikit-learn's defaults: strength 0.0001, `optimal` steps. The paper's `No-PP` is an L2-penalised SVM by
-    /// stochastic gradients.
+pub enum PooledSteps {
+    /// The defaults of scikit-learn: strength 0.0001 and `optimal` steps. The paper's `No-PP` is an SVM with L2 penalty
+    /// that is trained by stochastic gradient descent.
     Optimal,
-    /// Ours: strength 0.001, stable steps.
+    /// This project's defaults: strength 0.001 and stable steps.
     Stable,
 }
 
-/// No-PP: all data in one place, ten passes.
+/// Trains on all data in one place, in ten passes. This is `No-PP` in the paper.
 ///
 /// # Errors
-/// If the weights diverge.
-pub fn pooled(scenario: &Scenario, steps: Steps, seed: &Seed, threads: Threads) -> Result<Weights, Error> {
+/// Returns an error if the weights diverge.
+pub fn pooled(
+    scenario: &Scenario,
+    steps: PooledSteps,
+    seed: &Seed,
+    threads: NonZeroUsize,
+) -> Result<Weights, Error> {
     let learner = match steps {
-        Steps::Optimal => sgd(Schedule::Optimal, Penalty::l2(1e-4)?, 10, threads)?,
-        Steps::Stable => sgd(stable(scenario), Penalty::DEFAULT, 10, threads)?,
+        PooledSteps::Optimal => sgd(Schedule::Optimal, Penalty::l2(1e-4)?, 10, threads)?,
+        PooledSteps::Stable => sgd(stable(scenario), Penalty::DEFAULT, 10, threads)?,
     };
     Ok(learner.fit(&scenario.pooled, seed)?)
 }
 
-/// The classifier that rounds begin with: public samples alone, twenty passes.
+/// Trains the classifier that rounds start from, on the public samples, in twenty passes.
 ///
 /// # Errors
-/// If the weights diverge.
-pub fn initial(scenario: &Scenario, seed: &Seed, threads: Threads) -> Result<Weights, Error> {
+/// Returns an error if the weights diverge.
+pub fn initial(scenario: &Scenario, seed: &Seed, threads: NonZeroUsize) -> Result<Weights, Error> {
     Ok(sgd(stable(scenario), Penalty::DEFAULT, 20, threads)?.fit(&scenario.initial, seed)?)
 }
 
-/// The mean accuracy, in per cent, of users who learn on from the public classifier, each alone.
+/// Returns a classifier that gives the most frequent answer for every sample, attribute by attribute.
 ///
 /// # Errors
-/// If the weights diverge.
-pub fn alone(scenario: &Scenario, seed: &Seed, threads: Threads) -> Result<f64, Error> {
+/// Returns no error for a valid scenario.
+pub fn constant(scenario: &Scenario) -> Result<Weights, Error> {
+    let (labels, half) = (scenario.pooled.labels(), scenario.pooled.len() / 2);
+    let intercepts: Vec<f64> =
+        labels.counts().into_iter().map(|count| if count > half { 1.0 } else { -1.0 }).collect();
+    let width = scenario.pooled.features().width();
+    Ok(Weights::new(width, vec![0.0; width * intercepts.len()], intercepts)?)
+}
+
+/// Returns the mean accuracy, in per cent, of users who each train alone, starting from the public classifier.
+///
+/// # Errors
+/// Returns an error if the weights diverge.
+pub fn alone(scenario: &Scenario, seed: &Seed, threads: NonZeroUsize) -> Result<f64, Error> {
     let start = initial(scenario, seed, threads)?;
     let learner = sgd(stable(scenario), Penalty::DEFAULT, 20, threads)?;
     let mut sum = 0.0;

@@ -1,35 +1,38 @@
-//! Clustering: the plain baseline S10 (Sculley: Web-scale k-means clustering, WWW 2010), and rounds of sparse centres.
+//! Clustering: the baseline S10 (Sculley: Web-scale k-means clustering, WWW 2010) without privacy, and rounds in which
+//! users send sparse centroids.
+
+use std::num::NonZeroUsize;
 
 use dphe_federate::Scenario;
 use dphe_learn::kmeans::{
-    CentroidSum, Centroids, DualAveraging, MiniBatch, Sparsifier, Weighting, lloyd, plus_plus, update,
+    CentroidSum, CentroidWeighting, Centroids, DualAveraging, MiniBatch, Sparsifier, lloyd, plus_plus, update,
 };
 use dphe_learn::metrics::{AdjustedMutualInformation, adjusted_mutual_information};
-use dphe_learn::{Dataset, Features, Seed, Threads};
+use dphe_learn::{Features, Seed};
 
-use crate::Error;
+use crate::{Error, Measurement};
 
-/// How centres are found.
+/// A way to find centroids.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
-    /// k-means++ on the public samples and nothing more.
+pub enum ClusterMethod {
+    /// k-means++ on the public samples.
     Initial,
-    /// Mini-batches over all private samples in one place, started from the public centres.
+    /// Mini-batches over all private samples in one place, starting from the public centroids.
     S10,
-    /// The same, started from k-means++ on all private samples.
+    /// Mini-batches over all private samples in one place, starting from k-means++ on them.
     S10Everywhere,
-    /// Full passes over all private samples in one place: as much work as rounds do.
+    /// Full passes over all private samples in one place, as many as there are rounds.
     FullPasses,
-    /// Rounds of the paper's learner: L1-regularised dual averaging, plain mean.
+    /// Rounds with the paper's learner, which is dual averaging with L1, and a plain mean over users.
     DualAveraging,
-    /// Rounds of the exact minimisers, plain mean.
+    /// Rounds with exact minimisers and a plain mean over users.
     PlainMean,
-    /// Rounds of the exact minimisers, averaged by how many samples users have in a cluster.
+    /// Rounds with exact minimisers, weighted by the number of samples that each user has in a cluster.
     Counted,
 }
 
-impl Method {
-    /// All, baselines first.
+impl ClusterMethod {
+    /// All methods, baselines first.
     pub const ALL: [Self; 7] = [
         Self::Initial,
         Self::S10,
@@ -40,7 +43,7 @@ impl Method {
         Self::Counted,
     ];
 
-    /// What it is called in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Initial => "k-means++ on public samples",
@@ -53,25 +56,25 @@ impl Method {
         }
     }
 
-    /// Whether samples stay with their users.
+    /// Returns true if samples stay with their users.
     pub fn is_private(self) -> bool {
         matches!(self, Self::Initial | Self::DualAveraging | Self::PlainMean | Self::Counted)
     }
 }
 
-/// Centres, and the mean sparsity of the messages that made them.
+/// The centroids that a method found.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// The centres.
+pub struct Clusters {
+    /// The centroids.
     pub centroids: Centroids,
-    /// The mean fraction of zeros in a message; none where nothing is sent.
+    /// The mean fraction of zeros in a user's message, if users send any.
     pub sparsity: Option<f64>,
 }
 
-/// All users' samples in one place, with their classes.
+/// Returns all users' samples and their classes.
 ///
 /// # Errors
-/// If labels are attributes.
+/// Returns an error if the labels are attributes.
 pub fn private(scenario: &Scenario) -> Result<(Features, Vec<u32>), Error> {
     let mut truth = Vec::new();
     for user in &scenario.users {
@@ -81,41 +84,45 @@ pub fn private(scenario: &Scenario) -> Result<(Features, Vec<u32>), Error> {
     Ok((Features::new(scenario.initial.features().width(), values)?, truth))
 }
 
-/// Finds centres, as many as there are classes. Messages of sparse centres hold this share of all numbers.
+/// Finds one centroid per class. `share` is the fraction of all numbers that a message with sparse centroids holds.
 ///
 /// # Errors
-/// If there are fewer public samples than classes.
+/// Returns an error if there are fewer public samples than classes.
 pub fn find(
     scenario: &Scenario,
-    method: Method,
+    method: ClusterMethod,
     rounds: usize,
     share: f64,
     seed: &Seed,
-    threads: Threads,
-) -> Result<Found, Error> {
+    threads: NonZeroUsize,
+) -> Result<Clusters, Error> {
     let clusters = scenario.initial.labels().class_count();
     let start = plus_plus(scenario.initial.features(), clusters, seed)?;
     let (all, _) = private(scenario)?;
     let batches = MiniBatch { threads, ..MiniBatch::default() };
     let part = Sparsifier::Capacity(((clusters * all.width()) as f64 * share).ceil() as usize);
-    let plain = |centroids| Ok(Found { centroids, sparsity: None });
+    let plain = |centroids| Ok(Clusters { centroids, sparsity: None });
     match method {
-        Method::Initial => plain(start),
-        Method::S10 => plain(batches.fit(&start, &all, seed)?),
-        Method::S10Everywhere => plain(batches.fit(&plus_plus(&all, clusters, seed)?, &all, seed)?),
-        Method::FullPasses => plain(lloyd(&start, &all, rounds, threads)?),
-        Method::DualAveraging => {
+        ClusterMethod::Initial => plain(start),
+        ClusterMethod::S10 => plain(batches.fit(&start, &all, seed)?),
+        ClusterMethod::S10Everywhere => plain(batches.fit(&plus_plus(&all, clusters, seed)?, &all, seed)?),
+        ClusterMethod::FullPasses => plain(lloyd(&start, &all, rounds, threads)?),
+        ClusterMethod::DualAveraging => {
             let strength = strength_for(&lloyd(&start, scenario.initial.features(), 1, threads)?, share);
             let averaging = DualAveraging { strength, gamma: 3.0, iterations: 200 };
             let (sparsifier, rounds) = (Sparsifier::DualAveraging(averaging), rounds.div_ceil(2));
-            self::rounds(scenario, start, rounds, sparsifier, Weighting::Plain, seed, threads)
+            self::rounds(scenario, start, rounds, sparsifier, CentroidWeighting::Plain, seed, threads)
         }
-        Method::PlainMean => self::rounds(scenario, start, rounds, part, Weighting::Plain, seed, threads),
-        Method::Counted => self::rounds(scenario, start, rounds, part, Weighting::Counts, seed, threads),
+        ClusterMethod::PlainMean => {
+            self::rounds(scenario, start, rounds, part, CentroidWeighting::Plain, seed, threads)
+        }
+        ClusterMethod::Counted => {
+            self::rounds(scenario, start, rounds, part, CentroidWeighting::Counts, seed, threads)
+        }
     }
 }
 
-/// The strength that would leave this share of the numbers of public centres.
+/// Returns the strength of L1 that leaves this fraction of the numbers in the public centroids.
 fn strength_for(public: &Centroids, share: f64) -> f64 {
     let mut magnitudes: Vec<f64> = public.flat().iter().map(|c| c.abs()).collect();
     magnitudes.sort_by(|a, b| b.total_cmp(a));
@@ -128,10 +135,10 @@ fn rounds(
     start: Centroids,
     rounds: usize,
     sparsifier: Sparsifier,
-    weighting: Weighting,
+    weighting: CentroidWeighting,
     seed: &Seed,
-    threads: Threads,
-) -> Result<Found, Error> {
+    threads: NonZeroUsize,
+) -> Result<Clusters, Error> {
     let (mut centroids, mut sparsity) = (start, 0.0);
     for round in 0..rounds {
         let mut sum = CentroidSum::new(&centroids);
@@ -143,30 +150,47 @@ fn rounds(
         }
         centroids = sum.apply(&centroids)?;
     }
-    Ok(Found { centroids, sparsity: Some(sparsity) })
+    Ok(Clusters { centroids, sparsity: Some(sparsity) })
 }
 
-/// How well clusters agree with classes.
+/// The default number of rounds.
+const ROUNDS: usize = 6;
+
+/// Finds centroids and measures how well they agree with the classes, on the users' samples and on held-out ones.
+pub(crate) fn measure(
+    scenario: &Scenario,
+    method: ClusterMethod,
+    rounds: Option<usize>,
+    share: f64,
+    seed: &Seed,
+    threads: NonZeroUsize,
+) -> Result<Measurement, Error> {
+    let found = find(scenario, method, rounds.unwrap_or(ROUNDS), share, seed, threads)?;
+    let (features, truth) = private(scenario)?;
+    let inside = agreement(&found.centroids, &features, &truth, threads)?;
+    let (held_out, classes) = (&scenario.held_out, scenario.held_out.labels().as_classes("clustering")?);
+    let outside = agreement(&found.centroids, held_out.features(), classes, threads)?;
+    let mut measurement = Measurement::from([
+        ("arithmetic".to_owned(), inside.arithmetic),
+        ("max".to_owned(), inside.max),
+        ("held-out arithmetic".to_owned(), outside.arithmetic),
+        ("held-out max".to_owned(), outside.max),
+    ]);
+    if let Some(sparsity) = found.sparsity {
+        measurement.insert("sparsity".to_owned(), 100.0 * sparsity);
+    }
+    Ok(measurement)
+}
+
+/// Measures how well clusters agree with classes.
 ///
 /// # Errors
-/// If the samples have another width or attributes for labels.
+/// Returns an error if the samples have another width.
 pub fn agreement(
     centroids: &Centroids,
     features: &Features,
     truth: &[u32],
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<AdjustedMutualInformation, Error> {
     Ok(adjusted_mutual_information(truth, &centroids.assign(features, threads)?)?)
-}
-
-/// The same on samples that nobody learnt from.
-///
-/// # Errors
-/// As [`agreement`].
-pub fn agreement_held_out(
-    centroids: &Centroids,
-    held_out: &Dataset,
-    threads: Threads,
-) -> Result<AdjustedMutualInformation, Error> {
-    agreement(centroids, held_out.features(), held_out.labels().as_classes("clustering")?, threads)
 }

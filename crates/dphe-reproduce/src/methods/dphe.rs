@@ -1,42 +1,45 @@
-//! Encrypted averages: the paper's messages and ours, on one scenario, encrypted or added in the clear with the same
-//! rounded numbers.
+//! Encrypted averages on one scenario, with the paper's payload and with this project's. Rounds are encrypted, or
+//! summed in the clear with the same rounding.
 
 mod keys;
 
 pub use keys::Keys;
 
+use std::num::NonZeroUsize;
+
 use chacha20::ChaCha20Rng;
 use dphe::{KeyGenerator, NoiseMode, Profile, TaskConfig, TaskId, TaskParams};
+use dphe_federate::spec::payload;
 use dphe_federate::{
-    Average, DpheAverage, PlainAverage, RoundReport, Scenario, Simulation, SimulationParams, Stopwatch,
-    Weighting, propose,
+    Average, DpheAverage, LearnerSpec, ModelSize, Named as _, PayloadName, PayloadSize, PlainAverage,
+    RoundReport, Scenario, Seconds, Simulation, SimulationParams, Stopwatch, Weighting, propose,
 };
 use dphe_learn::linear::{Fista, FistaParams, Penalty, Schedule};
-use dphe_learn::update::{Learner, LocalTrainer, Message, Overflow};
-use dphe_learn::{Seed, Sparsity, StrengthController, Threads, Weights, find_strength};
+use dphe_learn::update::{Learner, LocalTrainer, Payload};
+use dphe_learn::{Seed, Sparsity, StrengthController, Weights, find_strength};
 use rand_core::SeedableRng;
 
 use super::baseline::{initial, sgd, stable};
-use crate::Error;
+use crate::{Error, Measurement};
 
-/// What users learn and send.
+/// What users train and send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Whole classifiers made sparse by L1, by stochastic gradients with scikit-learn's steps (`w-l1`): the paper's
-    /// form, read literally.
+pub enum DpheVariant {
+    /// Whole classifiers that L1 makes sparse (`w-l1`), trained by stochastic gradient descent with scikit-learn's
+    /// steps. This is the literal reading of the paper.
     SparseWeights,
-    /// The same, but the L1 problem is solved with all samples at once.
+    /// Whole classifiers that L1 makes sparse, with the L1 problem solved by a batch method.
     SolvedWeights,
-    /// The largest differences, wherever they are (`d-topk`).
+    /// The largest differences (`d-topk`).
     LargestDifferences,
-    /// The features whose weights differ most (`d-block`).
+    /// The features with the largest differences (`d-block`).
     LargestBlocks,
-    /// Public features that rotate (`rotate`).
+    /// Public features that change from round to round (`rotate`).
     Rotating,
 }
 
-impl Form {
-    /// All.
+impl DpheVariant {
+    /// All variants.
     pub const ALL: [Self; 5] = [
         Self::SparseWeights,
         Self::SolvedWeights,
@@ -45,18 +48,25 @@ impl Form {
         Self::Rotating,
     ];
 
-    /// The short name.
-    pub fn name(self) -> &'static str {
+    /// Returns what users send.
+    pub fn payload(self) -> PayloadName {
         match self {
-            Self::SparseWeights => "w-l1",
-            Self::SolvedWeights => "w-l1 (solved)",
-            Self::LargestDifferences => "d-topk",
-            Self::LargestBlocks => "d-block",
-            Self::Rotating => "rotate",
+            Self::SparseWeights | Self::SolvedWeights => PayloadName::WL1,
+            Self::LargestDifferences => PayloadName::DTopk,
+            Self::LargestBlocks => PayloadName::DBlock,
+            Self::Rotating => PayloadName::Rotate,
         }
     }
 
-    /// The form that a profile was made for.
+    /// Returns the short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SolvedWeights => "w-l1 (solved)",
+            _ => self.payload().as_str(),
+        }
+    }
+
+    /// Returns the variant that a profile was designed for.
     pub fn of_profile(profile: Profile) -> Self {
         match profile {
             Profile::Paper => Self::SparseWeights,
@@ -65,7 +75,7 @@ impl Form {
         }
     }
 
-    /// The profile that it is sent by.
+    /// Returns the profile of its tasks.
     pub fn profile(self) -> Profile {
         match self {
             Self::SparseWeights | Self::SolvedWeights => Profile::Paper,
@@ -74,8 +84,8 @@ impl Form {
         }
     }
 
-    /// Rounds until it settles.
-    pub fn rounds(self) -> usize {
+    /// Returns the number of rounds after which the accuracy no longer changes much.
+    pub const fn rounds(self) -> usize {
         match self {
             Self::SparseWeights => 8,
             Self::SolvedWeights => 4,
@@ -89,33 +99,33 @@ impl Form {
     }
 }
 
-/// A form with its numbers.
+/// A variant with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
-    /// What is sent.
-    pub form: Form,
-    /// How often.
+    /// What users train and send.
+    pub variant: DpheVariant,
+    /// The number of rounds.
     pub rounds: usize,
-    /// The share of positions that a message, or a shard of one, holds.
+    /// The fraction of positions that a message, or a shard of it, holds.
     pub share: f64,
-    /// The sparsity that L1 is steered to.
+    /// The sparsity that the controller of L1 aims at.
     pub sparsity: f64,
-    /// The share of L1 in the penalty of the paper's forms.
+    /// The fraction of L1 in the penalty of `w-l1`.
     pub l1_ratio: f64,
-    /// Do not steer, keep this strength of the penalty.
+    /// A fixed strength of the penalty. Without it, a controller adjusts the strength.
     pub strength: Option<f64>,
-    /// What the mean difference is multiplied by.
+    /// The factor of the mean difference.
     pub server_step: f64,
-    /// Bits of the key.
+    /// The number of bits of the key.
     pub key_bits: u32,
 }
 
 impl Recipe {
-    /// The defaults of a form: a tenth, 90 % sparse, 2048 bits.
-    pub fn new(form: Form) -> Self {
+    /// Returns the defaults of a variant: a share of 0.1, 90 % sparsity, 2048 bits.
+    pub const fn new(variant: DpheVariant) -> Self {
         Self {
-            form,
-            rounds: form.rounds(),
+            variant,
+            rounds: variant.rounds(),
             share: 0.1,
             sparsity: 0.9,
             l1_ratio: 0.5,
@@ -126,19 +136,42 @@ impl Recipe {
     }
 }
 
-/// What came out.
+/// The result of a recipe.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The last public classifier.
+pub struct DpheRun {
+    /// The global weights after the last round.
     pub weights: Weights,
-    /// Round by round.
+    /// The reports of all rounds.
     pub reports: Vec<RoundReport>,
-    /// Whether adding in the clear gave the same weights, bit for bit, if both were done.
+    /// Whether sums in the clear give the same weights, bit for bit. `None` if nothing was encrypted.
     pub equal: Option<bool>,
 }
 
-impl Outcome {
-    /// A number of every round, averaged.
+impl DpheRun {
+    /// Returns the numbers of the run, except how good the classifier is. Times per user are included if a clock ran.
+    pub(crate) fn measurement(&self, method: &Dphe<'_>, timed: bool) -> Result<Measurement, Error> {
+        let mut measurement = Measurement::from([
+            ("sparsity".to_owned(), 100.0 * self.mean(|report| report.update_sparsity)),
+            ("shards".to_owned(), self.mean(|report| method.shards(report) as f64)),
+            ("ciphertexts".to_owned(), method.ciphertexts(self)?),
+        ]);
+        let mut put = |name: &str, value: Option<f64>| {
+            measurement.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        put("strength", self.reports.last().and_then(|report| report.strength));
+        put("equal", self.equal.map(|equal| f64::from(u8::from(equal))));
+        if timed {
+            let users = method.scenario.users.len() as f64;
+            let per_user = |of: fn(&Seconds) -> f64| {
+                Some(self.mean(|report| report.seconds.as_ref().map_or(0.0, of)) / users)
+            };
+            put("train_s", per_user(|seconds| seconds.train));
+            put("seal_s", per_user(|seconds| seconds.seal).filter(|_| self.equal.is_some()));
+        }
+        Ok(measurement)
+    }
+
+    /// Returns the mean of a number over all rounds.
     pub fn mean(&self, of: impl Fn(&RoundReport) -> f64) -> f64 {
         self.reports.iter().map(of).sum::<f64>() / self.reports.len().max(1) as f64
     }
@@ -153,44 +186,42 @@ pub struct Dphe<'a> {
     trainer: LocalTrainer,
     controller: Option<StrengthController>,
     seed: Seed,
-    threads: Threads,
+    threads: NonZeroUsize,
+}
+
+impl Recipe {
+    fn payload(&self, model: ModelSize, slots: usize) -> Payload {
+        let (name, size) = (self.variant.payload(), PayloadSize::Share(self.share));
+        payload(name, size, LearnerSpec::default_feedback(), self.variant.profile(), model, slots)
+    }
 }
 
 impl<'a> Dphe<'a> {
-    /// Learns the initial classifier and chooses the strength of L1, all from public samples.
+    /// Trains the initial classifier and finds the strength of L1, both on public samples.
     ///
     /// # Errors
-    /// If the wanted sparsity is out of reach or the weights diverge.
-    pub fn new(scenario: &'a Scenario, recipe: Recipe, seed: &Seed, threads: Threads) -> Result<Self, Error> {
-        let (dimension, classes) = {
-            let (features, labels) = (scenario.initial.features(), scenario.initial.labels());
-            (features.width() * labels.class_count(), labels.class_count())
-        };
-        let part = |positions: usize| ((positions as f64 * recipe.share).ceil() as usize).clamp(1, positions);
-        let message = match recipe.form {
-            Form::SparseWeights | Form::SolvedWeights => {
-                Message::SparseWeights { capacity: part(dimension), overflow: Overflow::Shard }
-            }
-            Form::LargestDifferences => {
-                Message::LargestDifferences { capacity: part(dimension), feedback: 0.9 }
-            }
-            // as many as there are features; the task may cut blocks to what fits a ciphertext
-            Form::LargestBlocks => {
-                Message::LargestBlocks { width: classes, capacity: part(dimension / classes), feedback: 0.9 }
-            }
-            Form::Rotating => Message::Rotating,
-        };
+    /// Returns an error if the sparsity cannot be reached or the weights diverge.
+    pub fn new(
+        scenario: &'a Scenario,
+        recipe: Recipe,
+        seed: &Seed,
+        threads: NonZeroUsize,
+    ) -> Result<Self, Error> {
+        let (features, labels) = (scenario.initial.features(), scenario.initial.labels());
+        let start = Weights::zeros(features.width(), labels.class_count())?;
+        // blocks hold all weights of a feature until the task says how many fit a ciphertext
+        let payload = recipe.payload(ModelSize::of(&start), usize::MAX);
         let mut this = Self {
             scenario,
             recipe,
-            start: Weights::zeros(scenario.initial.features().width(), classes)?,
-            trainer: LocalTrainer::new(sgd(stable(scenario), Penalty::DEFAULT, 5, threads)?, message)?,
+            start,
+            trainer: LocalTrainer::new(sgd(stable(scenario), Penalty::DEFAULT, 5, threads)?, payload)?,
             controller: None,
             seed: *seed,
             threads,
         };
-        if recipe.form.is_by_l1() {
-            this.begin_sparse(message)?;
+        if recipe.variant.is_by_l1() {
+            this.begin_sparse(payload)?;
         } else {
             this.start = initial(scenario, seed, threads)?;
             this.fit_blocks()?;
@@ -198,13 +229,13 @@ impl<'a> Dphe<'a> {
         Ok(this)
     }
 
-    /// The strength of the penalty that rounds begin with.
+    /// Returns the strength of the penalty in the first round.
     pub fn strength(&self) -> f64 {
-        self.trainer.penalty().strength()
+        self.trainer.penalty().map_or(0.0, |penalty| penalty.strength())
     }
 
-    fn begin_sparse(&mut self, message: Message) -> Result<(), Error> {
-        let Recipe { form, l1_ratio, sparsity, strength, .. } = self.recipe;
+    fn begin_sparse(&mut self, payload: Payload) -> Result<(), Error> {
+        let Recipe { variant, l1_ratio, sparsity, strength, .. } = self.recipe;
         let (threads, scenario, seed) = (self.threads, self.scenario, self.seed);
         let penalty = |strength| Penalty::elastic_net(strength, l1_ratio);
         let fista = |strength, iterations| -> Result<Fista, dphe_learn::Error> {
@@ -212,8 +243,8 @@ impl<'a> Dphe<'a> {
         };
         let zeros = self.start.clone();
         let first = |strength: f64| -> Result<Weights, dphe_learn::Error> {
-            match form {
-                Form::SolvedWeights => fista(strength, 60)?.fit_from(&zeros, &scenario.initial),
+            match variant {
+                DpheVariant::SolvedWeights => fista(strength, 60)?.fit_from(&zeros, &scenario.initial),
                 _ => {
                     let params = dphe_learn::linear::SgdParams {
                         penalty: penalty(strength)?,
@@ -230,96 +261,88 @@ impl<'a> Dphe<'a> {
             Some(strength) => strength,
             None => find_strength(target, |strength| Ok(first(strength)?.sparsity()))?,
         };
-        let learner: Learner = match form {
-            Form::SolvedWeights => fista(found, 60)?.into(),
+        let learner: Learner = match variant {
+            DpheVariant::SolvedWeights => fista(found, 60)?.into(),
             _ => sgd(Schedule::Optimal, penalty(found)?, 5, threads)?.into(),
         };
         self.start = first(found)?;
-        self.trainer = LocalTrainer::new(learner, message)?;
+        self.trainer = LocalTrainer::new(learner, payload)?;
         if strength.is_none() {
             self.controller = Some(StrengthController::new(found, target)?);
         }
         Ok(())
     }
 
-    /// Cuts blocks so that one ciphertext holds one.
+    /// Cuts blocks so that each fits one ciphertext.
     fn fit_blocks(&mut self) -> Result<(), Error> {
-        let Message::LargestBlocks { width, feedback, .. } = self.trainer.message() else { return Ok(()) };
-        let config = self.config()?;
-        let users = 32 - config.max_users.saturating_sub(1).leading_zeros() as i32;
-        let slot = i32::from(config.scale_bits) + i32::from(config.clip_exponent) + 1 + users;
-        let slots = (config.key_bits.saturating_sub(2) / slot.max(1) as u32).max(1) as usize;
-        let width = width.div_ceil(width.div_ceil(slots));
-        let blocks = self.start.dimension().div_ceil(width);
-        let capacity = ((blocks as f64 * self.recipe.share).ceil() as usize).clamp(1, blocks);
-        let message = Message::LargestBlocks { width, capacity, feedback };
-        self.trainer = LocalTrainer::new(self.trainer.learner().clone(), message)?;
+        let slots = self.config()?.slots() as usize;
+        let payload = self.recipe.payload(ModelSize::of(&self.start), slots);
+        self.trainer = LocalTrainer::new(self.trainer.learner().clone(), payload)?;
         Ok(())
     }
 
     fn config(&self) -> Result<TaskConfig, Error> {
         let users = self.scenario.users.len().next_power_of_two().max(8) as u32;
-        let profile = self.recipe.form.profile();
-        let mut config = propose(profile, self.trainer.message(), &self.start, users, Weighting::Equal)?;
+        let profile = self.recipe.variant.profile();
+        let mut config = propose(profile, self.trainer.payload(), &self.start, users, Weighting::Equal)?;
         config.key_bits = self.recipe.key_bits;
         config.noise = NoiseMode::Fast;
         if profile == Profile::Paper {
-            // whole classifiers are refused beyond the range, and one number a ciphertext leaves room for any
+            // values beyond the range are refused, and a ciphertext with a single number has room for a larger range
             config.clip_exponent = config.clip_exponent.saturating_add(6);
         }
-        if self.recipe.form == Form::Rotating {
-            let positions = config.positions();
-            config.capacity = ((f64::from(positions) * self.recipe.share).ceil() as u32).clamp(1, positions);
+        if self.recipe.variant == DpheVariant::Rotating {
+            config.capacity = PayloadSize::Share(self.recipe.share).of(config.positions() as usize) as u32;
         }
         Ok(config)
     }
 
-    /// The task that sums are made in.
+    /// Returns the task that updates are summed in.
     ///
     /// # Errors
-    /// If the model does not fit a task.
+    /// Returns an error if the model does not fit a task.
     pub fn task(&self) -> Result<TaskParams, Error> {
         let id = &self.seed.derive("task", 0).to_bytes()[..16];
         let mut bytes = [0; 16];
         bytes.copy_from_slice(id);
-        Ok(TaskParams::new(TaskId::from_bytes(bytes), self.config()?)?)
+        Ok(TaskParams::new_with(TaskId::from_bytes(bytes), self.config()?, dphe::hazmat::paper_keys())?)
     }
 
-    /// Ciphertexts of a mean message, whether they were made or not.
+    /// Returns the mean number of ciphertexts in a message, even if nothing was encrypted.
     ///
     /// # Errors
-    /// If the model does not fit a task.
-    pub fn ciphertexts(&self, outcome: &Outcome) -> Result<f64, Error> {
+    /// Returns an error if the model does not fit a task.
+    pub fn ciphertexts(&self, run: &DpheRun) -> Result<f64, Error> {
         let task = self.task()?;
         if !task.has_private_support() {
             return Ok((task.capacity() * task.block() + task.dense()).div_ceil(task.slots()) as f64);
         }
-        let shards = outcome.mean(|report| self.shards(report) as f64);
+        let shards = run.mean(|report| self.shards(report) as f64);
         Ok(shards * task.capacity() as f64 + task.dense().div_ceil(task.slots()) as f64)
     }
 
-    /// Shards of a mean message of a round.
+    /// Returns the number of shards of an average message in a round.
     pub fn shards(&self, report: &RoundReport) -> usize {
-        let Message::SparseWeights { capacity, .. } = self.trainer.message() else { return 1 };
-        let nonzeros = (1.0 - report.message_sparsity) * self.start.dimension() as f64;
+        let Payload::SparseWeights { weights: capacity, .. } = self.trainer.payload() else { return 1 };
+        let nonzeros = (1.0 - report.update_sparsity) * self.start.dimension() as f64;
         (nonzeros.round() as usize).div_ceil(capacity).max(1)
     }
 
-    /// Runs in the clear, with numbers rounded as encryption would.
+    /// Runs in the clear, with the rounding of encrypted rounds.
     ///
     /// # Errors
-    /// If a round fails.
-    pub fn plain(&self, stopwatch: &mut Stopwatch) -> Result<Outcome, Error> {
+    /// Returns an error if a round fails.
+    pub fn plain(&self, stopwatch: &mut Stopwatch) -> Result<DpheRun, Error> {
         let average = PlainAverage::new(self.task()?, Weighting::Equal, self.scenario.users.len())?.rounded();
         let (simulation, reports) = self.simulate(average, stopwatch)?;
-        Ok(Outcome { weights: simulation.global().clone(), reports, equal: None })
+        Ok(DpheRun { weights: simulation.global().weights().clone(), reports, equal: None })
     }
 
-    /// Runs encrypted, and once more in the clear to compare.
+    /// Runs encrypted, and again in the clear to compare.
     ///
     /// # Errors
-    /// If a round fails.
-    pub fn encrypted(&self, keys: &Keys, stopwatch: &mut Stopwatch) -> Result<Outcome, Error> {
+    /// Returns an error if a round fails.
+    pub fn encrypted(&self, keys: &Keys, stopwatch: &mut Stopwatch) -> Result<DpheRun, Error> {
         let task = self.task()?;
         let threads = dphe::Threads::new(self.threads.get());
         let mut rng = ChaCha20Rng::from_seed(self.seed.derive("encryption", 0).to_bytes());
@@ -328,10 +351,10 @@ impl<'a> Dphe<'a> {
         let users = self.scenario.users.len();
         let average = DpheAverage::with_key_generator(generator, Weighting::Equal, users, rng, threads)?;
         let (simulation, reports) = self.simulate(average, stopwatch)?;
-        let weights = simulation.global().clone();
+        let weights = simulation.global().weights().clone();
         keys.put(simulation.into_average().into_key_generator().into_key());
         let equal = Some(self.plain(&mut Stopwatch::none())?.weights == weights);
-        Ok(Outcome { weights, reports, equal })
+        Ok(DpheRun { weights, reports, equal })
     }
 
     fn simulate<A: Average>(

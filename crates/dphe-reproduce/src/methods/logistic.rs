@@ -1,45 +1,46 @@
-//! L2-regularised logistic regression to optimality, all classes at once:
+//! Logistic regression with L2 penalty, solved to optimality for all classes at once:
 //!
 //! ```text
 //! J(w, b) = mean_i ln(1 + exp(-y_i (w.x_i + b))) + strength/2 |w|^2
 //! ```
 //!
-//! as scikit-learn's `LogisticRegression(C = 1 / (strength n))` does.
+//! This is the objective of scikit-learn's `LogisticRegression(C = 1 / (strength n))`.
 //!
-//! The analysis of output noise is about the minimiser itself, so nothing less will do. L-BFGS (Liu and Nocedal 1989)
-//! runs for sixteen classes in lockstep. A minimiser is a combination of the samples; where these are fewer than the
-//! features, its coefficients are sought, and all that is needed of the samples are their products with each other.
+//! The proof of output perturbation holds for the exact minimiser only. L-BFGS (Liu and Nocedal 1989) runs for sixteen
+//! classes in lockstep. The minimiser is a linear combination of the samples. If there are fewer samples than features,
+//! the solver searches for the coefficients of that combination and needs only the Gram matrix of the samples.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use dphe_learn::{Dataset, Features, Threads, Weights};
+use dphe_learn::{Dataset, Features, Weights};
 
 use super::product::{gram, times, transposed};
 use crate::Error;
 
-/// Pairs of steps and changes of slope that are remembered.
+/// The number of past steps that L-BFGS keeps.
 const MEMORY: usize = 8;
-/// A class is done when its slope is this short, relative to its weights if these are longer than 1.
+/// A class has converged if its gradient is shorter than this, relative to its weights if these are longer than 1.
 const TOLERANCE: f64 = 1e-6;
-/// Far more than it takes.
+/// A bound on the iterations. Convergence takes far fewer.
 const MOST_ITERATIONS: usize = 300;
-/// Larger matrices are multiplied in single precision.
+/// The size above which matrices are multiplied in single precision.
 const MOST_DOUBLES: usize = 1 << 22;
 
-/// Classes that go in lockstep: as many as a product of matrices takes at once.
+/// The number of classes in lockstep. The matrix product processes this many at once.
 const LOCKSTEP: usize = 16;
 
-/// One user's samples, ready to be fitted with any strength.
+/// The samples of one user, prepared for any strength.
 #[derive(Debug)]
 pub struct Logistic {
     space: Space,
-    /// `sample * classes + class`, 1 or -1.
+    /// The label, 1 or -1, at `sample * classes + class`.
     targets: Vec<f64>,
     classes: usize,
-    threads: Threads,
-    /// Intercepts are sought in this unit, so that they are about as easy to find as weights.
+    threads: NonZeroUsize,
+    /// The unit of intercepts. It makes them about as well conditioned as weights.
     unit: f64,
 }
 
@@ -48,18 +49,18 @@ pub struct Logistic {
 pub struct Solution {
     /// The classifier.
     pub weights: Weights,
-    /// How many steps it took.
+    /// The number of iterations.
     pub iterations: usize,
-    /// The length of the longest slope of a class, relative to its weights if these are longer than 1.
+    /// The length of the longest gradient of a class, relative to its weights if these are longer than 1.
     pub slope: f64,
 }
 
-/// Where the minimiser is sought.
+/// The space in which the solver searches.
 #[derive(Debug)]
 enum Space {
-    /// Among the combinations of samples.
+    /// Linear combinations of samples.
     Samples { gram: Features<f64>, columns: Features },
-    /// Among all weights.
+    /// All weights.
     Weights { rows: Matrix, columns: Matrix },
 }
 
@@ -80,19 +81,19 @@ impl Matrix {
 
     fn times(&self, classes: usize, numbers: Vec<f64>) -> Result<Vec<f64>, Error> {
         match self {
-            Self::Single(rows) => times(rows, classes, numbers, Threads::ONE),
-            Self::Double(rows) => times(rows, classes, numbers, Threads::ONE),
+            Self::Single(rows) => times(rows, classes, numbers, NonZeroUsize::MIN),
+            Self::Double(rows) => times(rows, classes, numbers, NonZeroUsize::MIN),
         }
     }
 }
 
-/// A vector of every class: coordinates, and what they are multiplied with in an inner product. Among combinations of
-/// samples that is the coordinates times the Gram matrix, otherwise the coordinates themselves.
+/// One vector per class: its coordinates, and their image under the metric of the space. For linear combinations of
+/// samples the metric is the Gram matrix, otherwise the identity.
 #[derive(Clone)]
 struct Vector {
     at: Vec<f64>,
     image: Option<Vec<f64>>,
-    /// Of intercepts, in their unit.
+    /// The intercepts, in their unit.
     offset: Vec<f64>,
 }
 
@@ -101,7 +102,7 @@ impl Vector {
         self.image.as_ref().unwrap_or(&self.at)
     }
 
-    /// Adds another, times a factor a class.
+    /// Adds another vector, multiplied by one factor per class.
     fn add(&mut self, factors: &[f64], other: &Self) {
         add(&mut self.at, factors, &other.at);
         if let (Some(image), Some(other)) = (&mut self.image, &other.image) {
@@ -118,14 +119,14 @@ impl Vector {
         }
     }
 
-    /// Inner products, one a class.
+    /// Returns one inner product per class.
     fn dot(&self, other: &Self, classes: usize) -> Vec<f64> {
         let mut sums = self.dot_weights(other, classes);
         sums.iter_mut().zip(&self.offset).zip(&other.offset).for_each(|((sum, a), b)| *sum += a * b);
         sums
     }
 
-    /// The same without intercepts, which are not penalised.
+    /// Returns the inner products without the intercepts, which are not penalised.
     fn dot_weights(&self, other: &Self, classes: usize) -> Vec<f64> {
         let mut sums = vec![0.0; classes];
         for (a, b) in self.at.chunks_exact(classes).zip(other.image().chunks_exact(classes)) {
@@ -142,20 +143,20 @@ fn add(to: &mut [f64], factors: &[f64], what: &[f64]) {
     }
 }
 
-/// A step, and how it changed the slope.
-struct Pair {
+/// A step and the change of the gradient that it caused.
+struct PastStep {
     step: Vector,
     change: Vector,
-    /// One over their product; zero for classes that did not move.
+    /// The inverse of their inner product, or zero for classes that did not move.
     inverse: Vec<f64>,
 }
 
 impl Logistic {
-    /// Takes a user's samples.
+    /// Prepares a user's samples.
     ///
     /// # Errors
-    /// None for samples.
-    pub fn new(data: &Dataset, threads: Threads) -> Result<Self, Error> {
+    /// Returns no error for a valid data set.
+    pub fn new(data: &Dataset, threads: NonZeroUsize) -> Result<Self, Error> {
         let (rows, classes) = (data.features(), data.labels().class_count());
         let columns = transposed(rows)?;
         let space = if rows.len() < rows.width() {
@@ -169,18 +170,18 @@ impl Logistic {
         Ok(Self { space, targets, classes, threads, unit })
     }
 
-    /// The minimiser for this strength.
+    /// Computes the minimiser for this strength.
     ///
     /// # Errors
-    /// If the samples are so large that numbers overflow.
+    /// Returns an error if a number overflows.
     pub fn solve(&self, strength: f64) -> Result<Solution, Error> {
-        let parts: Vec<Part<'_>> = (0..self.classes)
+        let parts: Vec<ClassGroup<'_>> = (0..self.classes)
             .step_by(LOCKSTEP)
             .map(|first| {
                 let end = self.classes.min(first + LOCKSTEP);
                 let rows = self.targets.chunks_exact(self.classes);
                 let targets = rows.flat_map(|row| &row[first..end]).copied().collect();
-                Part { space: &self.space, targets, classes: end - first, unit: self.unit }
+                ClassGroup { space: &self.space, targets, classes: end - first, unit: self.unit }
             })
             .collect();
         let solved = on_threads(&parts, self.threads, |part| part.solve(strength))?;
@@ -201,10 +202,10 @@ impl Logistic {
     }
 }
 
-/// Does the work for every item, the next by whichever thread is free. The results are in order.
+/// Runs `work` for every item on several threads and returns the results in order.
 fn on_threads<T: Sync, R: Send>(
     items: &[T],
-    threads: Threads,
+    threads: NonZeroUsize,
     work: impl Fn(&T) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
     let next = AtomicUsize::new(0);
@@ -229,20 +230,20 @@ fn on_threads<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Some classes, solved together.
-struct Part<'a> {
+/// A group of classes that are solved in lockstep.
+struct ClassGroup<'a> {
     space: &'a Space,
     targets: Vec<f64>,
     classes: usize,
     unit: f64,
 }
 
-impl Part<'_> {
+impl ClassGroup<'_> {
     fn samples(&self) -> usize {
         self.targets.len() / self.classes
     }
 
-    /// The minimiser, how many steps it took, and the longest slope.
+    /// Returns the minimiser, the number of iterations, and the length of the longest gradient.
     fn solve(&self, strength: f64) -> Result<(Weights, usize, f64), Error> {
         let classes = self.classes;
         let zeros = vec![0.0; self.coordinates() * classes];
@@ -251,7 +252,7 @@ impl Part<'_> {
         let mut at = Vector { image, at: zeros, offset: self.log_odds() };
         let mut scores = self.scores(&at)?;
         let mut slope = self.slope(&scores, &at, strength)?;
-        let mut memory: VecDeque<Pair> = VecDeque::new();
+        let mut memory: VecDeque<PastStep> = VecDeque::new();
         let mut iterations = 0;
         loop {
             let root = |squares: Vec<f64>| squares.into_iter().map(|v| v.max(0.0).sqrt());
@@ -264,7 +265,7 @@ impl Part<'_> {
             }
             iterations += 1;
             let mut direction = direction(&slope, &memory, classes);
-            // classes that are done stay where they are
+            // classes that have converged do not move
             let moves: Vec<f64> = relative.iter().map(|&s| if s > TOLERANCE { -1.0 } else { 0.0 }).collect();
             direction.scale(&moves);
             let ahead = self.scores(&direction)?;
@@ -281,11 +282,11 @@ impl Part<'_> {
             if memory.len() == MEMORY {
                 memory.pop_front();
             }
-            memory.push_back(Pair { step: direction, change, inverse });
+            memory.push_back(PastStep { step: direction, change, inverse });
         }
     }
 
-    /// The best intercepts for weights of zero, nearly: where the search starts.
+    /// Returns the starting intercepts, which are nearly optimal for zero weights.
     fn log_odds(&self) -> Vec<f64> {
         let mut positive = vec![0.5; self.classes];
         for row in self.targets.chunks_exact(self.classes) {
@@ -305,7 +306,7 @@ impl Part<'_> {
         }
     }
 
-    /// What a vector adds to the scores of the samples.
+    /// Returns the scores of the samples under a vector.
     fn scores(&self, vector: &Vector) -> Result<Vec<f64>, Error> {
         let mut scores = match self.space {
             Space::Samples { .. } => vector.image().to_vec(),
@@ -317,7 +318,7 @@ impl Part<'_> {
         Ok(scores)
     }
 
-    /// The slope of the objective, where these are the scores.
+    /// Returns the gradient of the objective at a vector with these scores.
     fn slope(&self, scores: &[f64], at: &Vector, strength: f64) -> Result<Vector, Error> {
         let samples = self.samples() as f64;
         let residual = |(score, y): (&f64, &f64)| -y / (1.0 + (y * score).exp()) / samples;
@@ -331,7 +332,7 @@ impl Part<'_> {
             Space::Samples { gram, .. } => {
                 let mut slope = residuals;
                 add(&mut slope, &strengths, &at.at);
-                let image = Some(times(gram, self.classes, slope.clone(), Threads::ONE)?);
+                let image = Some(times(gram, self.classes, slope.clone(), NonZeroUsize::MIN)?);
                 Ok(Vector { at: slope, image, offset })
             }
             Space::Weights { columns, .. } => {
@@ -342,8 +343,8 @@ impl Part<'_> {
         }
     }
 
-    /// How far each class goes: to where the slope along its direction is a small part of what it was. The objective
-    /// is convex and cheap along a line, because scores are linear.
+    /// Returns the step length of each class, at which the derivative along its direction is a small fraction of the
+    /// initial one. Along a line the objective is convex and cheap to evaluate, because scores are linear.
     fn steps(
         &self,
         scores: &[f64],
@@ -388,7 +389,7 @@ impl Part<'_> {
         steps
     }
 
-    /// First and second derivative of the mean loss along a line, one a class.
+    /// Returns the first and second derivative of the mean loss along a line for each class.
     fn along(&self, scores: &[f64], ahead: &[f64], steps: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut first, mut second) = (vec![0.0; self.classes], vec![0.0; self.classes]);
         let samples = self.samples() as f64;
@@ -407,7 +408,7 @@ impl Part<'_> {
     fn weights(&self, at: &Vector) -> Result<Weights, Error> {
         let flat = match self.space {
             Space::Samples { columns, .. } => {
-                times(&columns.convert::<f64>(), self.classes, at.at.clone(), Threads::ONE)?
+                times(&columns.convert::<f64>(), self.classes, at.at.clone(), NonZeroUsize::MIN)?
             }
             Space::Weights { .. } => at.at.clone(),
         };
@@ -416,24 +417,24 @@ impl Part<'_> {
     }
 }
 
-/// The slope, turned by what is remembered of the curvature.
-fn direction(slope: &Vector, memory: &VecDeque<Pair>, classes: usize) -> Vector {
+/// Returns the gradient multiplied by the L-BFGS approximation of the inverse Hessian.
+fn direction(slope: &Vector, memory: &VecDeque<PastStep>, classes: usize) -> Vector {
     let mut vector = slope.clone();
     let mut products = Vec::new();
-    for Pair { step, change, inverse } in memory.iter().rev() {
+    for PastStep { step, change, inverse } in memory.iter().rev() {
         let product: Vec<f64> = step.dot(&vector, classes).iter().zip(inverse).map(|(d, i)| d * i).collect();
         let negative: Vec<f64> = product.iter().map(|p| -p).collect();
         vector.add(&negative, change);
         products.push(product);
     }
-    if let Some(Pair { change, inverse, .. }) = memory.back() {
+    if let Some(PastStep { change, inverse, .. }) = memory.back() {
         let scale = |(square, inverse): (f64, &f64)| {
             if *inverse > 0.0 && square > 0.0 { 1.0 / (inverse * square) } else { 1.0 }
         };
         let scales: Vec<f64> = change.dot(change, classes).into_iter().zip(inverse).map(scale).collect();
         vector.scale(&scales);
     }
-    for (Pair { step, change, inverse }, product) in memory.iter().zip(products.iter().rev()) {
+    for (PastStep { step, change, inverse }, product) in memory.iter().zip(products.iter().rev()) {
         let back = change.dot(&vector, classes);
         let factors: Vec<f64> = back
             .iter()

@@ -1,31 +1,31 @@
-//! Noise of differential privacy, as floating-point numbers: good enough to see what it costs. To protect anybody it
-//! would have to be drawn on a grid (Mironov, CCS 2012, reads the bits below).
+//! Noise for differential privacy in floating point. It shows the cost in accuracy but is not secure: the low bits of
+//! such noise leak (Mironov, CCS 2012), so real noise must be drawn on a grid.
 
 use chacha20::ChaCha20Rng;
 use dphe_learn::Seed;
 use rand_core::{Rng, SeedableRng};
 
-/// A stream of noise.
+/// A generator of noise.
 pub struct Noise(ChaCha20Rng);
 
 impl Noise {
-    /// The stream that starts here.
+    /// Makes a generator from a seed.
     pub fn new(seed: &Seed) -> Self {
         Self(ChaCha20Rng::from_seed(seed.to_bytes()))
     }
 
-    /// Uniform in the open interval from 0 to 1.
+    /// Draws a uniform number from the open interval from 0 to 1.
     fn unit(&mut self) -> f64 {
         ((self.0.next_u64() >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
     }
 
-    /// Laplace noise of this scale, which is also the mean of its magnitude.
+    /// Draws Laplace noise of this scale, which is the mean of its magnitude.
     pub fn laplace(&mut self, scale: f64) -> f64 {
         let u = self.unit() - 0.5;
         -scale * u.signum() * (1.0 - 2.0 * u.abs()).ln()
     }
 
-    /// Two independent Gaussian numbers of this standard deviation (Box and Muller).
+    /// Draws two independent Gaussian numbers of this standard deviation (Box-Muller).
     pub fn gaussians(&mut self, deviation: f64) -> (f64, f64) {
         let radius = deviation * (-2.0 * self.unit().ln()).sqrt();
         let (sin, cos) = (core::f64::consts::TAU * self.unit()).sin_cos();
@@ -46,13 +46,13 @@ mod tests {
     const DRAWS: usize = 40_000;
 
     #[test]
-    fn the_mean_magnitude_of_laplace_noise_is_its_scale() {
+    fn laplace_noise_has_zero_mean_and_its_scale_as_mean_magnitude() {
         let mut noise = Noise::new(&Seed::new(1));
         for scale in [0.3, 7.0] {
             let draws: Vec<f64> = (0..DRAWS).map(|_| noise.laplace(scale)).collect();
             let magnitude = draws.iter().map(|v| v.abs()).sum::<f64>() / DRAWS as f64;
             let mean = draws.iter().sum::<f64>() / DRAWS as f64;
-            // magnitudes are exponential: their standard deviation is the scale too
+            // magnitudes are exponentially distributed, so their standard deviation is the scale too
             let error = scale / (DRAWS as f64).sqrt();
             assert!((magnitude - scale).abs() < 3.0 * error, "{magnitude}");
             assert!(mean.abs() < 3.0 * error * f64::sqrt(2.0), "{mean}");
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn gaussian_noise_has_its_deviation() {
+    fn gaussian_noise_has_its_standard_deviation() {
         let mut noise = Noise::new(&Seed::new(2));
         let draws: Vec<f64> =
             (0..DRAWS / 2).map(|_| noise.gaussians(50.74)).flat_map(|(a, b)| [a, b]).collect();

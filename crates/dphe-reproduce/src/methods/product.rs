@@ -1,25 +1,27 @@
-//! Products of a matrix of samples with matrices of classes, both ways round.
+//! Products of the matrix of samples, or its transpose, with matrices that have one column per class.
 
-use dphe_learn::{Features, Real, Threads, Weights};
+use std::num::NonZeroUsize;
+
+use dphe_learn::{Features, Real, Weights};
 
 use crate::Error;
 
-/// Rows times numbers: `numbers[column * classes + class]` gives `out[row * classes + class]`.
+/// Multiplies rows by numbers: from `numbers[column * classes + class]` to `out[row * classes + class]`.
 pub(crate) fn times<T: Real>(
     rows: &Features<T>,
     classes: usize,
     numbers: Vec<f64>,
-    threads: Threads,
+    threads: NonZeroUsize,
 ) -> Result<Vec<f64>, Error> {
     let weights = Weights::new(rows.width(), numbers, vec![0.0; classes])?;
     Ok(weights.scores(rows, threads)?.values().iter().map(|v| v.to_f64()).collect())
 }
 
-/// Columns as rows.
+/// Returns the transpose.
 pub(crate) fn transposed<T: Real>(rows: &Features<T>) -> Result<Features<T>, Error> {
     let (count, width) = (rows.len(), rows.width());
     let mut values = vec![T::ZERO; count * width];
-    // in tiles, so that both sides stay in the cache
+    // tiles keep both matrices in the cache
     const TILE: usize = 32;
     for first_row in (0..count).step_by(TILE) {
         for first in (0..width).step_by(TILE) {
@@ -33,15 +35,15 @@ pub(crate) fn transposed<T: Real>(rows: &Features<T>) -> Result<Features<T>, Err
     Ok(Features::new(count, values)?)
 }
 
-/// The products of all pairs of samples.
-pub(crate) fn gram(rows: &Features, threads: Threads) -> Result<Features<f64>, Error> {
+/// Returns the Gram matrix: the inner products of all pairs of samples.
+pub(crate) fn gram(rows: &Features, threads: NonZeroUsize) -> Result<Features<f64>, Error> {
     let count = rows.len();
     let columns = transposed(rows)?;
     let numbers = columns.values().iter().map(|&v| f64::from(v)).collect();
     Ok(Features::new(count, times(&rows.convert::<f64>(), count, numbers, threads)?)?)
 }
 
-/// The largest eigenvalue of `X^T X / n`, by this many steps of the power method from a vector of ones.
+/// Estimates the largest eigenvalue of `X^T X / n` by this many steps of the power method, starting from ones.
 pub(crate) fn largest_eigenvalue(rows: &Features, steps: usize) -> f64 {
     let mut vector = vec![1.0f64; rows.width()];
     let mut value = 0.0;
@@ -68,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_both_ways() {
+    fn products_match_hand_computed_ones() {
         let rows = Features::new(3, vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         let columns = transposed(&rows).unwrap();
         assert_eq!(columns.values(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
         let numbers = vec![1.0, 0.0, 0.0, 1.0, 1.0, -1.0];
-        assert_eq!(times(&rows, 2, numbers, Threads::ONE).unwrap(), [4.0, -1.0, 10.0, -1.0]);
-        assert_eq!(gram(&rows, Threads::ONE).unwrap().values(), [14.0, 32.0, 32.0, 77.0]);
-        // of the 2x2 Gram matrix / 2: (91 + sqrt(91^2 - 4 54)) / 4
+        assert_eq!(times(&rows, 2, numbers, NonZeroUsize::MIN).unwrap(), [4.0, -1.0, 10.0, -1.0]);
+        assert_eq!(gram(&rows, NonZeroUsize::MIN).unwrap().values(), [14.0, 32.0, 32.0, 77.0]);
+        // the larger eigenvalue of half the Gram matrix is (91 + sqrt(91^2 - 4 54)) / 4
         let exact = (91.0 + f64::sqrt(91.0 * 91.0 - 4.0 * 54.0)) / 4.0;
         assert!((largest_eigenvalue(&rows, 30) - exact).abs() < 1e-9);
     }

@@ -1,22 +1,24 @@
-//! RA12: rounds of gradient steps on an objective with Gaussian noise, each step with Laplace noise (Rajkumar,
-//! Agarwal: A differentially private stochastic gradient descent algorithm for multiparty classification, AISTATS
-//! 2012), rebuilt from what others write about it:
+//! RA12: gradient descent on an objective with Gaussian noise, with Laplace noise in each step (Rajkumar, Agarwal: A
+//! differentially private stochastic gradient descent algorithm for multiparty classification, AISTATS 2012),
+//! reconstructed from later papers that describe it:
 //!
 //! ```text
 //! G_u = mean_i l'(y_i w.x_i) y_i x_i + (strength + extra) w + g_u / n_u + xi_u
 //! w  <- w - rate mean_u G_u
 //! ```
 //!
-//! There are no intercepts: moved fast enough to matter in twenty iterations, they cost two points on Caltech101.
+//! There are no intercepts. With steps that are large enough for twenty iterations, they cost two points on Caltech101.
 //!
-//! `g_u` is drawn once, `xi_u` in each iteration. The Laplace noise spends epsilon anew each time, as Jayaraman et al.
-//! (NeurIPS 2018) point out.
+//! `g_u` is drawn once, `xi_u` in each iteration. The Laplace noise spends epsilon in every iteration, as Jayaraman et
+//! al. (NeurIPS 2018) point out.
 
-use dphe_learn::{Features, Labels, Seed, Threads, Weights};
+use std::num::NonZeroUsize;
+
+use dphe_learn::{Features, Labels, Seed, Weights};
 
 use super::noise::Noise;
+use super::noisy::{Budget, NoisyScenario, Privacy};
 use super::product::{largest_eigenvalue, times, transposed};
-use super::{Budget, NoisyScenario, Privacy, Trial, accuracy};
 use crate::Error;
 
 /// Half the width of the rounded corner of the hinge.
@@ -24,47 +26,47 @@ const CORNER: f64 = 0.5;
 /// The largest second derivative of the loss.
 const CURVATURE: f64 = 1.0 / (2.0 * CORNER);
 
-/// The users of a scenario, ready for any strength.
+/// The users of a scenario, prepared for any strength.
 #[derive(Debug)]
 pub struct Ra12<'a> {
     scenario: &'a NoisyScenario,
     columns: Vec<Features>,
-    /// Of the first user's samples; it decides how large steps may be.
+    /// The largest eigenvalue of the first user's samples, which bounds the step size.
     eigenvalue: f64,
-    threads: Threads,
+    threads: NonZeroUsize,
 }
 
 impl<'a> Ra12<'a> {
     /// The default number of iterations.
     pub const ITERATIONS: usize = 20;
 
-    /// Takes the users' samples.
+    /// Prepares the users' samples.
     ///
     /// # Errors
-    /// None for a scenario.
-    pub fn new(scenario: &'a NoisyScenario, threads: Threads) -> Result<Self, Error> {
+    /// Returns no error for a valid scenario.
+    pub fn new(scenario: &'a NoisyScenario, threads: NonZeroUsize) -> Result<Self, Error> {
         let columns = scenario.users.iter().map(|data| transposed(data.features()));
         let first = scenario.users.first().map_or(0.0, |data| largest_eigenvalue(data.features(), 15));
         Ok(Self { scenario, columns: columns.collect::<Result<_, _>>()?, eigenvalue: first, threads })
     }
 
-    /// Runs. Without `privacy` there is no noise.
+    /// Trains a classifier. Without `privacy` there is no noise.
     ///
     /// # Errors
-    /// If numbers overflow.
+    /// Returns an error if a number overflows.
     pub fn run(
         &self,
         strength: f64,
         iterations: usize,
         privacy: Option<Privacy>,
         seed: &Seed,
-    ) -> Result<Trial, Error> {
+    ) -> Result<Weights, Error> {
         let classes = self.scenario.initial.labels().class_count();
         let width = self.scenario.initial.features().width();
         let rate = 1.0 / (CURVATURE * self.eigenvalue + strength);
         let users = self.scenario.users.len() as f64;
         let mut flat = vec![0.0; width * classes];
-        // the sum of what users draw once, each divided by its samples
+        // the sum of the noise that users draw once, each divided by its number of samples
         let mut fixed = vec![0.0; flat.len()];
         let mut streams = Vec::new();
         for (user, data) in self.scenario.users.iter().enumerate() {
@@ -94,15 +96,13 @@ impl<'a> Ra12<'a> {
             }
             flat.iter_mut().zip(&sum).for_each(|(w, sum)| *w -= rate * sum / users);
         }
-        let weights = Weights::new(width, flat, vec![0.0; classes])?;
-        let initial = accuracy(&weights, &self.scenario.initial, self.threads)?;
-        Ok(Trial { strength, weights, initial })
+        Ok(Weights::new(width, flat, vec![0.0; classes])?)
     }
 
-    /// The slope of the users' mean objective without noise, to see how near an optimum is.
+    /// Returns the gradient of the users' mean objective without noise, which is zero at the optimum.
     ///
     /// # Errors
-    /// If the weights have another shape.
+    /// Returns an error if the weights have another shape.
     pub fn slope(&self, weights: &Weights, strength: f64) -> Result<Vec<f64>, Error> {
         let classes = weights.classes();
         let mut sum = vec![0.0; weights.dimension()];
@@ -117,7 +117,7 @@ impl<'a> Ra12<'a> {
     }
 }
 
-/// The slope of the rounded hinge at a margin.
+/// Returns the derivative of the rounded hinge loss at a margin.
 fn loss_slope(margin: f64) -> f64 {
     if margin > 1.0 + CORNER {
         0.0
@@ -128,7 +128,7 @@ fn loss_slope(margin: f64) -> f64 {
     }
 }
 
-/// `l'(y score) y / n` for every sample and class.
+/// Returns `l'(y score) y / n` for every sample and class.
 fn residuals(scores: &[f64], labels: &Labels) -> Vec<f64> {
     let (classes, samples) = (labels.class_count(), labels.len() as f64);
     let residual = |(i, score): (usize, &f64)| {
@@ -138,8 +138,8 @@ fn residuals(scores: &[f64], labels: &Labels) -> Vec<f64> {
     scores.iter().enumerate().map(residual).collect()
 }
 
-/// Epsilon that is left for the Gaussian noise, and the strength that has to be added for it (Chaudhuri, Monteleoni,
-/// Sarwate, JMLR 2011).
+/// Returns the epsilon that remains for the Gaussian noise, and the strength that must be added (Chaudhuri,
+/// Monteleoni, Sarwate, JMLR 2011).
 fn effective(privacy: Privacy, samples: usize, strength: f64) -> (f64, f64) {
     let samples = samples as f64;
     let left = privacy.epsilon - 2.0 * (1.0 + CURVATURE / (samples * strength)).ln();
@@ -150,12 +150,12 @@ fn effective(privacy: Privacy, samples: usize, strength: f64) -> (f64, f64) {
     (privacy.epsilon / 2.0, extra.max(0.0))
 }
 
-/// The standard deviation of the Gaussian noise.
+/// Returns the standard deviation of the Gaussian noise.
 pub fn sigma(epsilon: f64, delta: f64) -> f64 {
     2.0 * (2.0 * (1.25 / delta).ln()).sqrt() / epsilon
 }
 
-/// What all classifiers and iterations together spend.
+/// Returns the budget that all classifiers and iterations together spend.
 pub fn budget(privacy: Privacy, classes: usize, iterations: usize) -> Budget {
     Budget { epsilon: privacy.epsilon, delta: privacy.delta, releases: classes * iterations }
 }
@@ -165,14 +165,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loss_is_smooth_and_the_noise_is_that_of_the_definition() {
+    fn loss_and_noise_match_their_definitions() {
         assert_eq!(loss_slope(0.0), -1.0);
         assert_eq!(loss_slope(0.5), -1.0);
         assert_eq!(loss_slope(1.0), -0.5);
         assert_eq!(loss_slope(1.5), 0.0);
         assert!((sigma(0.1, 0.05) - 50.745).abs() < 0.001);
         assert!((sigma(0.2, 0.05) - 25.373).abs() < 0.001);
-        // 848 samples: enough of epsilon is left at strength 0.1, not at 0.001
+        // with 848 samples, enough of epsilon remains at strength 0.1, but not at 0.001
         let (left, extra) = effective(Privacy::PAPER, 848, 0.1);
         assert!((left - (0.2 - 2.0 * f64::ln(1.0 + 1.0 / 84.8))).abs() < 1e-12 && extra == 0.0);
         let (left, extra) = effective(Privacy::PAPER, 848, 1e-3);

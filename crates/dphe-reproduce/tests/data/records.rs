@@ -1,9 +1,9 @@
-//! Records as TensorFlow writes them, and ways to damage them.
+//! Records as TensorFlow writes them, and damaged copies of them.
 
 use chacha20::ChaCha20Rng;
 use rand_core::{Rng as _, SeedableRng as _};
 
-/// A field with bytes in it.
+/// Encodes a field that holds bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     out.extend(varint(bytes.len() as u64));
@@ -21,7 +21,7 @@ fn varint(mut number: u64) -> Vec<u8> {
     out
 }
 
-/// A `tf.train.Example` of a video.
+/// Encodes a video as `tf.train.Example`.
 pub(crate) fn example(id: &[u8], labels: &[u32], rgb: &[f32], audio: &[f32]) -> Vec<u8> {
     let floats = |floats: &[f32]| field(1, &floats.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
     let labels: Vec<u8> = labels.iter().flat_map(|&label| varint(label.into())).collect();
@@ -37,7 +37,7 @@ pub(crate) fn example(id: &[u8], labels: &[u32], rgb: &[f32], audio: &[f32]) -> 
     field(1, &entries)
 }
 
-/// Copies with a few bytes changed, removed or put in.
+/// An endless iterator over copies with a few bytes changed, removed or inserted.
 pub(crate) struct Mutations {
     whole: Vec<u8>,
     rng: ChaCha20Rng,

@@ -1,4 +1,4 @@
-//! The digits that the program carries: 1,797 pictures of 64 pixels.
+//! The digits that come with the program: 1,797 images of 64 pixels.
 #![allow(dead_code, reason = "every test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,9 +7,9 @@ use std::path::Path;
 use dphe_federate::{Scenario, ScenarioParams};
 use dphe_learn::{Dataset, Features, Labels, Seed};
 
-/// All samples, not standardised.
+/// Loads all samples, not standardised.
 pub(crate) fn load() -> Dataset {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dphe-node/data/digits.bin");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dphe-cli/data/digits.bin");
     let bytes = std::fs::read(path).unwrap();
     let labels = bytes.chunks_exact(65).map(|record| u32::from(record[0])).collect();
     let values =
@@ -17,7 +17,7 @@ pub(crate) fn load() -> Dataset {
     Dataset::new(Features::new(64, values).unwrap(), Labels::classes(10, labels).unwrap()).unwrap()
 }
 
-/// Dealt out to five users.
+/// Splits the digits among five users.
 pub(crate) fn scenario(train_per_class: usize, seed: u64) -> Scenario {
     let params = ScenarioParams {
         initial_per_class: 6,

@@ -1,4 +1,5 @@
-//! The aggregator: opens a round, collects, freezes, asks, publishes, closes.
+//! The aggregator. In each round it asks for a ticket, collects uploads, freezes the sum, has it opened, publishes the
+//! new model and closes the round.
 
 mod intake;
 mod recovery;
@@ -9,97 +10,120 @@ use std::collections::BTreeMap;
 
 use dphe_paillier::Threads;
 
-use super::{Action, Desk, Found, Notice, RETRY, RETRY_REQUEST, Time};
-use crate::aggregator::{Aggregator, Collecting, Overlap};
-use crate::hash::Digest;
-use crate::log::LogPoint;
-use crate::message::{
-    Close, Decrypt, Ending, Freeze, FreezeAck, Message, Outcome, Participant, Publish, RoundOpen,
-    RoundResult, RoundTicket, Signed, Upload, UploadAck, kind, payload_hash, sum_hash, upload_hash,
-};
-use crate::sealed::SealedUpdate;
-use crate::{AggregatorKeys, Error, IdentityKey, Party, PublicSupport, Roster, Round, UserId, WeightSum};
+use rand_core::CryptoRng;
 
-/// What happens to an aggregator.
+use super::context::Session;
+use super::{Action, Notice, Party, PartyContext, RETRY, RETRY_REQUEST, Time};
+use crate::hash::Digest;
+use crate::names::named_enum;
+use crate::party::log::LogPoint;
+use crate::scheme::RoundParams;
+use crate::wire::{
+    Close, DecodeWith as _, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Outcome,
+    Participant, Publish, ResultParams, RoundOpen, RoundResult, RoundTicket, Signed, Upload, UploadAck,
+    UploadParams,
+};
+use crate::{
+    Aggregator, AggregatorKeys, Collecting, Error, Overlap, PartyId, Roster, Round, SealedUpdate, UserId,
+    WeightSum,
+};
+
+/// An event of an aggregator.
 #[derive(Debug)]
 pub enum AggregatorEvent {
-    /// Begin the next round.
+    /// Start the next round.
     Start {
-        /// The digest of the model everybody starts from.
+        /// The digest of the model that the round starts from.
         model: Digest,
-        /// How long to collect, in milliseconds.
+        /// How long to collect updates, in milliseconds.
         deadline: u64,
-        /// Random bytes.
-        nonce: [u8; 16],
     },
-    /// A message came in.
+    /// A message has arrived.
     Message(Vec<u8>),
-    /// A user asks how the round stands.
+    /// A user asks about the round.
     Poll {
-        /// Who asks.
+        /// The user.
         user: UserId,
-        /// The round it is in, or waits for.
+        /// The round that the user is in or waits for.
         round: Round,
     },
-    /// The new model, made from the sum of the round.
+    /// The new model, computed from the sum of the round.
     NewModel {
         /// The round.
         round: Round,
         /// The model.
         model: Vec<u8>,
     },
-    /// What others collected for it, each an [`Intake`]: the set is fixed with that.
-    Gathered {
-        /// The sums.
+    /// Freeze the round with the updates that replicas collected, each with an [`Intake`].
+    Collected {
+        /// Their sum.
         collected: Box<Collecting>,
-        /// Whose updates are in them.
+        /// The participants.
         uploads: Vec<Participant>,
     },
-    /// Fix the set now: whoever is missing is not waited for any longer.
+    /// Freeze the round now, without waiting for more uploads.
     Freeze,
-    /// Give the round up, after its ticket and before its sum is asked for.
+    /// Abort the round, after its ticket and before its sum is requested.
     Abort,
-    /// The time it asked for has come.
+    /// The time that [`Action::Wake`] asked for has come.
     Tick,
 }
 
-/// The aggregator of a task, with its state.
+named_enum! {
+    /// The phase of an aggregator's round.
+    pub enum AggregatorPhase {
+        /// No round is running.
+        Idle = "idle",
+        /// The round is announced; the key generator has not sent its ticket yet.
+        Announced = "announced",
+        /// Users upload.
+        Collecting = "collecting",
+        /// Participants and sealed sum are fixed; the key generator has not confirmed them yet.
+        Frozen = "frozen",
+        /// The key generator was asked to open the sum.
+        Requested = "requested",
+        /// The sum is open; the new model has not been made yet.
+        Received = "received",
+    }
+}
+
+/// The aggregator of a task as a state machine.
 #[derive(Debug)]
 pub struct AggregatorParty {
-    desk: Desk,
+    session: Session,
     aggregator: Aggregator,
-    threads: Threads,
-    /// The round at hand, or the next one.
+    /// The current round, or the next one.
     round: Round,
     state: State,
-    /// How the last round ended, for those who ask later.
+    /// How the last round ended, for users who ask later.
     last: Option<Ended>,
-    /// How far G's log is known.
+    /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
-    Opened(Signed<RoundOpen>),
-    Collecting(Box<Gathering>),
-    Frozen(InRound, Signed<Freeze>, Vec<u8>),
-    Requested(InRound, Signed<Freeze>, Signed<Decrypt>),
-    Received(InRound, Signed<Freeze>, Signed<RoundResult>),
-    /// Stored as ended; its checkpoint is still to be made.
+    Announced(Signed<RoundOpen>),
+    Collecting(Box<Collection>),
+    Frozen(FrozenRound, Signed<Freeze>, Vec<u8>),
+    Requested(FrozenRound, Signed<Freeze>, Signed<Decrypt>),
+    Received(FrozenRound, Signed<Freeze>, Signed<RoundResult>),
+    /// The end of the round is stored, but its checkpoint is not.
     Ended,
 }
 
-/// What is known of a round from its ticket on.
+/// A round after its freeze.
 #[derive(Debug)]
-struct InRound {
+struct FrozenRound {
     ticket: Signed<RoundTicket>,
     overlap: Option<Overlap>,
     uploads: BTreeMap<UserId, Digest>,
 }
 
+/// A round whose uploads are being collected.
 #[derive(Debug)]
-struct Gathering {
+struct Collection {
     ticket: Signed<RoundTicket>,
     collecting: Collecting,
     uploads: BTreeMap<UserId, Digest>,
@@ -119,147 +143,146 @@ const FREEZE: u8 = 4;
 const DECRYPT: u8 = 5;
 const RESULT: u8 = 6;
 const END: u8 = 7;
-/// A freeze, and the sum itself: the uploads are not in this log.
-const GATHERED: u8 = 8;
+/// A freeze with its sum, because the log does not hold the uploads.
+const COLLECTED: u8 = 8;
 
-impl AggregatorParty {
-    /// An aggregator, from what its log holds (nothing, the first time), and what it has to do first.
-    ///
-    /// # Errors
-    /// [`Error::Storage`] if the log is damaged or another party's, [`Error::Signature`] or [`Error::Key`] if identity or key are not the
-    /// roster's.
-    pub fn start(
+impl Party for AggregatorParty {
+    type Keys = AggregatorKeys;
+    type Event = AggregatorEvent;
+    type Phase = AggregatorPhase;
+
+    fn start(
         keys: AggregatorKeys,
-        identity: IdentityKey,
-        roster: Roster,
-        log: &[u8],
-        threads: Threads,
+        context: PartyContext<'_>,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_task(&keys.task, &keys.encryption)?;
-        if !keys.ua.keys().copied().eq(roster.users()) {
-            return Err(Error::Roster);
-        }
-        let Found { desk, checkpoint, records, mut actions } =
-            Desk::open(Party::Aggregator, identity, roster, log)?;
-        let mut party = Self {
-            desk,
+        check_keys(&keys, &context.roster)?;
+        let (session, recovery) = Session::open(PartyId::Aggregator, context)?;
+        let party = Self {
+            session,
             aggregator: Aggregator::new(keys)?,
-            threads,
             round: Round::FIRST,
             state: State::Idle,
             last: None,
             seen: None,
         };
-        if let Some(checkpoint) = checkpoint {
-            party.read_checkpoint(checkpoint)?;
-        }
-        for record in records {
-            party.replay(record, now)?;
-        }
-        match &party.state {
-            State::Received(..) => party.announce(&mut actions)?,
-            State::Ended => party.finish(&mut actions),
-            _ => party.send_again(now, &mut actions),
-        }
-        Ok((party, actions))
+        recovery.run(party, now)
     }
 
-    /// The roster.
-    pub fn roster(&self) -> &Roster {
-        &self.desk.roster
-    }
-
-    /// The round at hand, or the next one.
-    pub fn round(&self) -> Round {
-        self.round
-    }
-
-    /// Whether no round is under way.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
-    }
-
-    /// Where the round at hand stands, in a word.
-    pub fn phase(&self) -> &'static str {
-        match self.state {
-            State::Idle | State::Ended => "idle",
-            State::Opened(_) => "opened",
-            State::Collecting(_) => "collecting",
-            State::Frozen(..) => "frozen",
-            State::Requested(..) => "requested",
-            State::Received(..) => "received",
-        }
-    }
-
-    /// Whose updates of the round at hand are stored.
-    pub fn collected(&self) -> Vec<UserId> {
-        self.state.uploads().map(|uploads| uploads.keys().copied().collect()).unwrap_or_default()
-    }
-
-    /// Sums of nothing yet, of the round at hand: what others collect is added, and handed in as
-    /// [`AggregatorEvent::Gathered`].
-    pub fn empty(&self) -> Collecting {
-        self.aggregator.begin(self.round)
-    }
-
-    /// Takes one step.
-    ///
-    /// # Errors
-    /// What section 8 of docs/protocol.md lists; nothing has changed then.
-    pub fn step(&mut self, event: AggregatorEvent, now: Time) -> Result<Vec<Action>, Error> {
-        let roster = &self.desk.roster;
+    fn step(
+        &mut self,
+        event: AggregatorEvent,
+        now: Time,
+        rng: &mut impl CryptoRng,
+    ) -> Result<Vec<Action>, Error> {
+        let roster = &self.session.roster;
         match event {
-            AggregatorEvent::Start { model, deadline, nonce } => self.open(model, deadline, nonce, now),
+            AggregatorEvent::Start { model, deadline } => self.announce_round(model, deadline, now, rng),
             AggregatorEvent::Poll { user, round } => self.poll(user, round),
             AggregatorEvent::NewModel { round, model } => self.publish(round, &model),
-            AggregatorEvent::Gathered { collected, uploads } => self.gathered(*collected, &uploads, now),
+            AggregatorEvent::Collected { collected, uploads } => {
+                self.collected_elsewhere(*collected, &uploads, now)
+            }
             AggregatorEvent::Freeze => self.freeze_early(now),
             AggregatorEvent::Abort => self.abort(),
-            AggregatorEvent::Tick => self.tick(now),
-            AggregatorEvent::Message(bytes) => match kind(&bytes)? {
-                RoundTicket::KIND => self.ticket(Signed::decode(&bytes, roster)?, now),
-                Upload::KIND => self.upload(&Signed::decode(&bytes, roster)?, now),
-                FreezeAck::KIND => self.freeze_ack(&Signed::decode(&bytes, roster)?, now),
-                RoundResult::KIND => self.result(Signed::decode(&bytes, roster)?),
+            AggregatorEvent::Tick => self.on_tick(now),
+            AggregatorEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
+                Kind::RoundTicket => self.ticket(Signed::decode(&bytes, roster)?, now),
+                Kind::Upload => self.upload(&Signed::decode(&bytes, roster)?, now),
+                Kind::FreezeAck => self.freeze_ack(&Signed::decode(&bytes, roster)?, now),
+                Kind::RoundResult => self.result(Signed::decode(&bytes, roster)?),
                 _ => Err(Error::Version),
             },
         }
     }
 
-    fn open(
+    fn message(bytes: Vec<u8>) -> AggregatorEvent {
+        AggregatorEvent::Message(bytes)
+    }
+
+    fn tick() -> AggregatorEvent {
+        AggregatorEvent::Tick
+    }
+
+    fn roster(&self) -> &Roster {
+        &self.session.roster
+    }
+
+    fn round(&self) -> Round {
+        self.round
+    }
+
+    fn phase(&self) -> AggregatorPhase {
+        match self.state {
+            State::Idle | State::Ended => AggregatorPhase::Idle,
+            State::Announced(_) => AggregatorPhase::Announced,
+            State::Collecting(_) => AggregatorPhase::Collecting,
+            State::Frozen(..) => AggregatorPhase::Frozen,
+            State::Requested(..) => AggregatorPhase::Requested,
+            State::Received(..) => AggregatorPhase::Received,
+        }
+    }
+}
+
+/// Checks that the aggregator's keys are those of the roster's task and users.
+fn check_keys(keys: &AggregatorKeys, roster: &Roster) -> Result<(), Error> {
+    roster.check_task(&keys.task, &keys.encryption)?;
+    if keys.ua.keys().copied().eq(roster.users()) { Ok(()) } else { Err(Error::Roster) }
+}
+
+impl AggregatorParty {
+    /// Returns whether no round is running.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Returns the users whose updates of the current round are stored.
+    pub fn collected(&self) -> Vec<UserId> {
+        self.state.uploads().map(|uploads| uploads.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// Returns empty sums of the current round. Partial sums that replicas collected are added to them and handed in
+    /// as [`AggregatorEvent::Collected`].
+    pub fn empty(&self) -> Collecting {
+        self.aggregator.begin(self.round)
+    }
+
+    fn announce_round(
         &mut self,
         model: Digest,
         deadline: u64,
-        nonce: [u8; 16],
         now: Time,
+        rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
         if !self.is_idle() {
-            return Err(Error::Order { expected: "the round under way must end first" });
+            return Err(Error::Order { state: "a round is already running" });
         }
-        let task = self.desk.roster.task();
+        let support = self.session.params(self.round).support().digest();
+        let task = self.session.roster.task();
+        let mut nonce = [0; 16];
+        rng.fill_bytes(&mut nonce);
         let open = RoundOpen {
             model,
             policy: task.policy_hash(),
-            roster: self.desk.roster.hash(),
-            support: PublicSupport::of(task, self.round).digest(),
+            roster: self.session.roster.hash(),
+            support,
             deadline,
             nonce,
         };
-        let open = self.desk.sign(self.round, open, Vec::new());
-        let mut actions = vec![self.desk.append(OPEN, &[&open.to_bytes()])];
-        self.state = State::Opened(open);
+        let open = self.session.sign(self.round, open, Vec::new());
+        let mut actions = vec![self.session.append(OPEN, &[&open.to_bytes()])];
+        self.state = State::Announced(open);
         self.send_again(now, &mut actions);
         Ok(actions)
     }
 
     fn ticket(&mut self, ticket: Signed<RoundTicket>, now: Time) -> Result<Vec<Action>, Error> {
         ticket.round().check(self.round)?;
-        let State::Opened(open) = &self.state else {
+        let State::Announced(open) = &self.state else {
             return match self.state.ticket() {
                 Some(known) if known.hash() == ticket.hash() => Ok(Vec::new()),
                 Some(_) => Err(Error::Conflict { what: "ticket" }),
-                None => Err(Error::Order { expected: "a round must be opened first" }),
+                None => Err(Error::Order { state: "no round has been announced" }),
             };
         };
         let (asked, given) = (open.message(), ticket.message());
@@ -273,22 +296,26 @@ impl AggregatorParty {
             return Err(Error::Ticket);
         }
         LogPoint::follow(&mut self.seen, given.log)?;
-        let mut actions = vec![self.desk.append(TICKET, &[&ticket.to_bytes()])];
+        let mut actions = vec![self.session.append(TICKET, &[&ticket.to_bytes()])];
         actions.push(Action::Announce(ticket.to_bytes()));
-        self.gather(ticket, now);
+        self.collect(ticket, now);
         self.send_again(now, &mut actions);
         Ok(actions)
     }
 
-    fn gather(&mut self, ticket: Signed<RoundTicket>, now: Time) {
+    fn collect(&mut self, ticket: Signed<RoundTicket>, now: Time) {
         let deadline = now.after(ticket.message().deadline);
-        let collecting = self.aggregator.begin(self.round);
-        self.state =
-            State::Collecting(Box::new(Gathering { ticket, collecting, uploads: BTreeMap::new(), deadline }));
+        let collecting = self.aggregator.begin_in(self.session.params(self.round));
+        self.state = State::Collecting(Box::new(Collection {
+            ticket,
+            collecting,
+            uploads: BTreeMap::new(),
+            deadline,
+        }));
     }
 
     fn upload(&mut self, upload: &Signed<Upload>, now: Time) -> Result<Vec<Action>, Error> {
-        let Party::User(user) = upload.from() else { return Err(Error::Signature) };
+        let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
         upload.round().check(self.round)?;
         let message = upload.message();
         let known = self.state.uploads().and_then(|uploads| uploads.get(&user));
@@ -297,19 +324,19 @@ impl AggregatorParty {
             return Ok(vec![self.ack(user, message.body_hash)]);
         }
         let round = self.round;
-        let gathering = match &mut self.state {
-            State::Idle | State::Opened(_) => {
-                return Err(Error::Order { expected: "the round has no ticket yet" });
+        let collection = match &mut self.state {
+            State::Idle | State::Announced(_) => {
+                return Err(Error::Order { state: "the round has no ticket yet" });
             }
-            State::Collecting(gathering) => gathering,
+            State::Collecting(collection) => collection,
             _ => return Err(Error::Late { round }),
         };
-        gathering.fold(upload, user, &self.desk.roster, self.threads)?;
+        collection.fold(upload, user, &self.session.roster, self.session.threads)?;
         let mut actions =
-            vec![self.desk.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
-        if let State::Collecting(gathering) = &self.state
-            && gathering.uploads.len()
-                == self.desk.roster.users().len().min(self.desk.roster.task().max_users())
+            vec![self.session.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
+        if let State::Collecting(collection) = &self.state
+            && collection.uploads.len()
+                == self.session.roster.users().len().min(self.session.roster.task().max_users())
         {
             self.freeze(now, &mut actions);
         }
@@ -317,16 +344,16 @@ impl AggregatorParty {
     }
 
     fn ack(&self, user: UserId, body_hash: Digest) -> Action {
-        let ack = self.desk.sign(self.round, UploadAck { body_hash }, Vec::new());
-        Action::Send { to: Party::User(user), message: ack.to_bytes() }
+        let ack = self.session.sign(self.round, UploadAck { body_hash }, Vec::new());
+        Action::Send { to: PartyId::User(user), message: ack.to_bytes() }
     }
 
-    fn tick(&mut self, now: Time) -> Result<Vec<Action>, Error> {
+    fn on_tick(&mut self, now: Time) -> Result<Vec<Action>, Error> {
         let mut actions = Vec::new();
-        if let State::Collecting(gathering) = &self.state
-            && now >= gathering.deadline
+        if let State::Collecting(collection) = &self.state
+            && now >= collection.deadline
         {
-            if gathering.uploads.len() >= self.desk.roster.floor() {
+            if collection.uploads.len() >= self.session.roster.floor() {
                 self.freeze(now, &mut actions);
             } else {
                 self.end(Ending::Aborted, None, &mut actions);
@@ -338,10 +365,10 @@ impl AggregatorParty {
     }
 
     fn freeze_early(&mut self, now: Time) -> Result<Vec<Action>, Error> {
-        let State::Collecting(gathering) = &self.state else {
-            return Err(Error::Order { expected: "no updates are being collected" });
+        let State::Collecting(collection) = &self.state else {
+            return Err(Error::Order { state: "no updates are being collected" });
         };
-        let (users, floor) = (gathering.uploads.len(), self.desk.roster.floor());
+        let (users, floor) = (collection.uploads.len(), self.session.roster.floor());
         if users < floor {
             return Err(Error::SetSmall { users, floor });
         }
@@ -350,74 +377,75 @@ impl AggregatorParty {
         Ok(actions)
     }
 
-    /// Fixes the set and the sum.
+    /// Freezes the participants and the sum.
     fn freeze(&mut self, now: Time, actions: &mut Vec<Action>) {
         let Some((round, freeze, body)) = self.take_sum() else { return };
-        actions.push(self.desk.append(FREEZE, &[&freeze.to_bytes()]));
+        actions.push(self.session.append(FREEZE, &[&freeze.to_bytes()]));
         self.state = State::Frozen(round, freeze, body);
         self.send_again(now, actions);
     }
 
-    fn gathered(
+    fn collected_elsewhere(
         &mut self,
         collected: Collecting,
         uploads: &[Participant],
         now: Time,
     ) -> Result<Vec<Action>, Error> {
-        let State::Collecting(gathering) = &mut self.state else {
-            return Err(Error::Order { expected: "no updates are being collected" });
+        let State::Collecting(collection) = &mut self.state else {
+            return Err(Error::Order { state: "no updates are being collected" });
         };
-        if !gathering.uploads.is_empty() {
-            return Err(Error::Order { expected: "updates of this round are in this log" });
+        if !collection.uploads.is_empty() {
+            return Err(Error::Order { state: "this aggregator collects the updates of the round itself" });
         }
         collected.round().check(self.round)?;
-        let (users, floor) = (collected.users().len(), self.desk.roster.floor());
+        let (users, floor) = (collected.users().len(), self.session.roster.floor());
         if users < floor {
             return Err(Error::SetSmall { users, floor });
         }
         collected.check_count()?;
         let by_user: BTreeMap<UserId, Digest> = uploads.iter().map(|p| (p.user, p.body_hash)).collect();
         if by_user.len() != uploads.len() || !by_user.keys().copied().eq(collected.users()) {
-            return Err(Error::Storage { reason: "the users of the sum are not those of the list" });
+            return Err(Error::Storage { reason: "the users of the sum are not the listed participants" });
         }
-        (gathering.collecting, gathering.uploads) = (collected, by_user);
+        (collection.collecting, collection.uploads) = (collected, by_user);
         let Some((round, freeze, body)) = self.take_sum() else {
             return Err(Error::SetSmall { users, floor });
         };
-        let mut actions = vec![self.desk.append(GATHERED, &[&freeze.to_bytes(), &body])];
+        let mut actions = vec![self.session.append(COLLECTED, &[&freeze.to_bytes(), &body])];
         self.state = State::Frozen(round, freeze, body);
         self.send_again(now, &mut actions);
         Ok(actions)
     }
 
-    /// Turns what was collected into a sum; if it is not fit for that, below the floor say, nothing happens.
-    fn take_sum(&mut self) -> Option<(InRound, Signed<Freeze>, Vec<u8>)> {
-        let State::Collecting(gathering) = core::mem::replace(&mut self.state, State::Idle) else {
+    /// Turns the collected updates into a sum and signs its freeze. Does nothing if they are below the floor.
+    fn take_sum(&mut self) -> Option<(FrozenRound, Signed<Freeze>, Vec<u8>)> {
+        let State::Collecting(collection) = core::mem::replace(&mut self.state, State::Idle) else {
             return None;
         };
-        let Gathering { ticket, collecting, uploads, deadline } = *gathering;
+        let Collection { ticket, collecting, uploads, deadline } = *collection;
         let overlap = Some(collecting.overlap());
-        match collecting.close(self.threads) {
+        match collecting.finish(self.session.threads) {
             Err(still) => {
                 let collecting = *still.collecting;
-                self.state = State::Collecting(Box::new(Gathering { ticket, collecting, uploads, deadline }));
+                self.state =
+                    State::Collecting(Box::new(Collection { ticket, collecting, uploads, deadline }));
                 None
             }
             Ok(sum) => {
-                let body = sum.to_body(self.desk.roster.task());
+                let body = sum.to_bytes();
                 let freeze = Freeze {
                     ticket: ticket.hash(),
                     attempt: 1,
                     mask: 0,
-                    sum_hash: sum_hash(&body),
+                    sum_hash: Digest::of_sum(&body),
                     occupied: sum.occupied() as u32,
                     users: uploads
                         .iter()
                         .map(|(&user, &body_hash)| Participant { user, body_hash })
                         .collect(),
                 };
-                let freeze = self.desk.sign(self.round, freeze, Vec::new());
-                Some((InRound { ticket, overlap, uploads }, freeze, body))
+                let freeze = self.session.sign(self.round, freeze, Vec::new());
+                Some((FrozenRound { ticket, overlap, uploads }, freeze, body))
             }
         }
     }
@@ -428,13 +456,13 @@ impl AggregatorParty {
             State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => {
                 freeze
             }
-            _ => return Err(Error::Order { expected: "nothing is frozen yet" }),
+            _ => return Err(Error::Order { state: "the round is not frozen" }),
         };
         if ack.message().freeze != freeze.hash() || ack.message().attempt != freeze.message().attempt {
             return Err(Error::Conflict { what: "freeze" });
         }
         LogPoint::check(self.seen, ack.message().log).or_else(|error| {
-            // one that was on its way for long is no step back
+            // a delayed acknowledgement may name an earlier point of the log
             if matches!(self.state, State::Frozen(..)) { Err(error) } else { Ok(()) }
         })?;
         let State::Frozen(..) = self.state else { return Ok(Vec::new()) };
@@ -447,8 +475,8 @@ impl AggregatorParty {
             occupied: freeze.message().occupied,
             sum_hash: freeze.message().sum_hash,
         };
-        let request = self.desk.sign(self.round, request, body);
-        let mut actions = vec![self.desk.append(DECRYPT, &[&request.to_bytes(), &ack.to_bytes()])];
+        let request = self.session.sign(self.round, request, body);
+        let mut actions = vec![self.session.append(DECRYPT, &[&request.to_bytes(), &ack.to_bytes()])];
         self.state = State::Requested(round, freeze, request);
         self.send_again(now, &mut actions);
         Ok(actions)
@@ -465,7 +493,7 @@ impl AggregatorParty {
                     Err(Error::Conflict { what: "result" })
                 };
             }
-            _ => return Err(Error::Order { expected: "nothing has been asked yet" }),
+            _ => return Err(Error::Order { state: "no sum has been requested" }),
         };
         let message = result.message();
         if message.request != request.hash() {
@@ -475,55 +503,57 @@ impl AggregatorParty {
         if expected != found {
             return Err(Error::Count { what: "users", expected, found, user: None });
         }
-        if message.payload_hash != payload_hash(result.body()) {
+        if message.payload_hash != Digest::of_payload(result.body()) {
             return Err(Error::Proof);
         }
-        match message.outcome {
-            Outcome::Released => {
-                WeightSum::from_payload(self.desk.roster.task(), self.round, found, result.body())?;
-            }
-            Outcome::Failed if result.body().is_empty() => {}
-            Outcome::Failed => return Err(Error::Proof),
-        }
-        LogPoint::follow(&mut self.seen, message.log)?;
+        let sum = self.opened_sum(&result)?;
+        LogPoint::follow(&mut self.seen, result.message().log)?;
         let State::Requested(round, freeze, _) = core::mem::replace(&mut self.state, State::Idle) else {
             return Ok(Vec::new());
         };
-        let mut actions = vec![self.desk.append(RESULT, &[&result.to_bytes()])];
+        let mut actions = vec![self.session.append(RESULT, &[&result.to_bytes()])];
         self.state = State::Received(round, freeze, result);
-        self.announce(&mut actions)?;
+        self.hand_on(sum, &mut actions);
         Ok(actions)
     }
 
-    /// Hands the sum on, or ends a round that failed.
-    fn announce(&mut self, actions: &mut Vec<Action>) -> Result<(), Error> {
-        let State::Received(round, _, result) = &self.state else { return Ok(()) };
+    /// Reads the sum of a result. A result that says that opening failed has none.
+    fn opened_sum(&mut self, result: &Signed<RoundResult>) -> Result<Option<WeightSum>, Error> {
         match result.message().outcome {
-            Outcome::Failed => self.end(Ending::Failed, None, actions),
             Outcome::Released => {
+                let params = &self.session.params(self.round);
                 let users = result.message().users as usize;
-                let sum = WeightSum::from_payload(self.desk.roster.task(), self.round, users, result.body())?;
-                actions.push(Action::Notify(Notice::Opened { sum, overlap: round.overlap }));
+                WeightSum::from_bytes(result.body(), &ResultParams { params, users }).map(Some)
             }
+            Outcome::Failed if result.body().is_empty() => Ok(None),
+            Outcome::Failed => Err(Error::Proof),
         }
-        Ok(())
+    }
+
+    /// Hands the sum to the program, or ends a round without one.
+    fn hand_on(&mut self, sum: Option<WeightSum>, actions: &mut Vec<Action>) {
+        let State::Received(round, ..) = &self.state else { return };
+        match sum {
+            Some(sum) => actions.push(Action::Notify(Notice::Opened { sum, overlap: round.overlap })),
+            None => self.end(Ending::Failed, None, actions),
+        }
     }
 
     fn publish(&mut self, round: Round, model: &[u8]) -> Result<Vec<Action>, Error> {
         round.check(self.round)?;
         let State::Received(_, freeze, result) = &self.state else {
-            return Err(Error::Order { expected: "there is no sum to make a model of" });
+            return Err(Error::Order { state: "the round has no opened sum" });
         };
-        if model.len() > self.desk.roster.task().config().max_model_bytes as usize {
+        if model.len() > self.session.roster.task().config().max_model_bytes as usize {
             return Err(Error::Size { what: "the model" });
         }
         let publish = Publish {
-            result: result.clone(),
+            result: result.head().clone(),
             model: Digest::of_model(model),
             model_bytes: model.len() as u32,
             users: freeze.message().users.clone(),
         };
-        let publish = self.desk.sign(self.round, publish, model.to_vec());
+        let publish = self.session.sign(self.round, publish, model.to_vec());
         let mut actions = Vec::new();
         self.end(Ending::Published, Some(publish), &mut actions);
         Ok(actions)
@@ -536,38 +566,38 @@ impl AggregatorParty {
                 self.end(Ending::Aborted, None, &mut actions);
                 Ok(actions)
             }
-            // the key generator may not have heard of it, and would be left behind
-            State::Opened(_) => Err(Error::Order { expected: "the ticket of the round must come first" }),
-            _ => Err(Error::Order { expected: "there is no round to give up" }),
+            // the key generator may not know the round yet, and would not follow to the next one
+            State::Announced(_) => Err(Error::Order { state: "the ticket of the round has not arrived" }),
+            _ => Err(Error::Order { state: "there is no round that can be aborted" }),
         }
     }
 
     fn end(&mut self, ending: Ending, publish: Option<Signed<Publish>>, actions: &mut Vec<Action>) {
         let hash = publish.as_ref().map_or(Digest::ZERO, Signed::hash);
-        let close = self.desk.sign(self.round, Close { ending, publish: hash }, Vec::new());
+        let close = self.session.sign(self.round, Close { ending, publish: hash }, Vec::new());
         let published = publish.as_ref().map(Signed::to_bytes);
         let messages: Vec<&[u8]> = published.as_deref().into_iter().collect();
         let close_bytes = close.to_bytes();
         let messages = [&[&close_bytes[..]], &messages[..]].concat();
-        actions.push(self.desk.append(END, &messages));
+        actions.push(self.session.append(END, &messages));
         self.last = Some(Ended { publish, close });
         self.state = State::Ended;
         self.finish(actions);
     }
 
-    /// Tells everybody, and starts a fresh log.
+    /// Announces the end of the round, and replaces the log by a checkpoint.
     fn finish(&mut self, actions: &mut Vec<Action>) {
         let Some(ended) = self.last.clone() else { return };
         let close = ended.close.to_bytes();
-        // the model itself is fetched by those who want it, one at a time
+        // users fetch the model themselves, so that not all of them get it at once
         actions.push(Action::Announce(close.clone()));
-        actions.push(Action::Send { to: Party::KeyGenerator, message: close });
+        actions.push(Action::Send { to: PartyId::KeyGenerator, message: close });
         let round = self.round;
         self.round = round.next();
         self.state = State::Idle;
         self.aggregator.advance(self.round);
-        let checkpoint = zeroize::Zeroizing::new(self.write_checkpoint());
-        actions.push(Action::Replace(self.desk.log.checkpoint(&checkpoint)));
+        let checkpoint = self.write_checkpoint();
+        actions.push(self.session.checkpoint(checkpoint));
         let ending = ended.close.message().ending;
         actions.push(Action::Notify(Notice::Finished {
             round,
@@ -577,40 +607,39 @@ impl AggregatorParty {
         }));
     }
 
-    /// What a user who asks may need: the ticket of the round, or how the last one ended.
+    /// Answers a user with the end of the last round, and with the ticket of the current one.
     fn poll(&self, user: UserId, round: Round) -> Result<Vec<Action>, Error> {
-        if !self.desk.roster.contains(user) {
+        if !self.session.roster.contains(user) {
             return Err(Error::UnknownUser(user));
         }
-        let to = Party::User(user);
+        let to = PartyId::User(user);
         let mut actions = Vec::new();
         if let Some(ended) = self.last.as_ref().filter(|ended| ended.close.round() >= round) {
             actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
             actions.push(Action::Send { to, message: ended.close.to_bytes() });
         }
-        if let State::Collecting(gathering) = &self.state {
-            actions.push(Action::Send { to, message: gathering.ticket.to_bytes() });
+        if let State::Collecting(collection) = &self.state {
+            actions.push(Action::Send { to, message: collection.ticket.to_bytes() });
         }
         Ok(actions)
     }
 
-    /// Sends again what the key generator has not answered.
+    /// Sends messages again that the key generator has not answered.
     fn send_again(&self, now: Time, actions: &mut Vec<Action>) {
-        let to = Party::KeyGenerator;
+        let to = PartyId::KeyGenerator;
         match &self.state {
             State::Idle | State::Received(..) | State::Ended => return,
-            State::Opened(open) => {
-                // the close of the round before may have been lost
+            State::Announced(open) => {
+                // the close of the previous round may have been lost
                 let last = self.last.iter().map(|ended| ended.close.to_bytes());
                 actions.extend(last.chain([open.to_bytes()]).map(|message| Action::Send { to, message }));
             }
-            State::Collecting(gathering) => {
-                actions.push(Action::Wake(gathering.deadline));
+            State::Collecting(collection) => {
+                actions.push(Action::Wake(collection.deadline));
                 return;
             }
             State::Frozen(_, freeze, _) => actions.push(Action::Send { to, message: freeze.to_bytes() }),
             State::Requested(_, _, request) => {
-                // it is long, and takes long to answer
                 actions.push(Action::Send { to, message: request.to_bytes() });
                 actions.push(Action::Wake(now.after(RETRY_REQUEST)));
                 return;
@@ -620,7 +649,7 @@ impl AggregatorParty {
     }
 }
 
-impl Gathering {
+impl Collection {
     fn fold(
         &mut self,
         upload: &Signed<Upload>,
@@ -631,40 +660,41 @@ impl Gathering {
         if self.uploads.contains_key(&user) {
             return Err(Error::Conflict { what: "upload of this user" });
         }
-        let update = sealed_update(upload, user, self.ticket.hash(), roster)?;
+        let update = sealed_update(upload, user, self.ticket.hash(), roster, self.collecting.params())?;
         self.collecting.accept(update, threads)?;
         self.uploads.insert(user, upload.message().body_hash);
         Ok(())
     }
 }
 
-/// The update of an upload: everything but the ciphertexts themselves is checked.
+/// Reads the update of an upload. Everything but the ciphertexts themselves is checked.
 fn sealed_update(
     upload: &Signed<Upload>,
     user: UserId,
     ticket: Digest,
     roster: &Roster,
+    params: &RoundParams,
 ) -> Result<SealedUpdate, Error> {
-    let message = upload.message();
+    let (message, body) = (upload.message(), upload.body());
     if message.ticket != ticket {
         return Err(Error::Ticket);
     }
     if &message.key_id != roster.key_id() {
         return Err(Error::KeyId { user });
     }
-    let (task, round, body) = (roster.task(), upload.round(), upload.body());
-    SealedUpdate::check_size(task, round, user, message.count, body.len())?;
-    if upload_hash(body) != message.body_hash {
-        return Err(Error::Encoding { reason: "the body is not the one its header names" });
+    let upload = UploadParams { params, user, count: message.count };
+    let shards = upload.check_size(body)?;
+    if Digest::of_upload(body) != message.body_hash {
+        return Err(Error::Encoding { reason: "the body is not the one that the header names" });
     }
-    SealedUpdate::from_body(task, round, user, message.count, body)
+    upload.read(shards, body)
 }
 
 impl State {
     fn ticket(&self) -> Option<&Signed<RoundTicket>> {
         match self {
-            Self::Idle | Self::Opened(_) | Self::Ended => None,
-            Self::Collecting(gathering) => Some(&gathering.ticket),
+            Self::Idle | Self::Announced(_) | Self::Ended => None,
+            Self::Collecting(collection) => Some(&collection.ticket),
             Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => {
                 Some(&round.ticket)
             }
@@ -673,8 +703,8 @@ impl State {
 
     fn uploads(&self) -> Option<&BTreeMap<UserId, Digest>> {
         match self {
-            Self::Idle | Self::Opened(_) | Self::Ended => None,
-            Self::Collecting(gathering) => Some(&gathering.uploads),
+            Self::Idle | Self::Announced(_) | Self::Ended => None,
+            Self::Collecting(collection) => Some(&collection.uploads),
             Self::Frozen(round, ..) | Self::Requested(round, ..) | Self::Received(round, ..) => {
                 Some(&round.uploads)
             }

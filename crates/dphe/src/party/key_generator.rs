@@ -1,40 +1,56 @@
-//! The key generator: one ticket, one commitment, one answer a round.
+//! The key generator. In each round it issues one ticket, commits to one sum and opens it.
 
-use dphe_paillier::Threads;
+use std::sync::Arc;
+
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{Action, Desk, Found, Time, damaged, read_record, read_round, stored};
-use crate::hash::Digest;
-use crate::log::LogPoint;
-use crate::message::codec::{Reader, Writer};
-use crate::message::{
-    Close, Decrypt, Freeze, FreezeAck, Message, Outcome, Participant, RoundOpen, RoundResult, RoundTicket,
-    Signed, check_set, kind, payload_hash, sum_hash,
+use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session};
+use super::log::LogPoint;
+use super::{Action, Party, PartyContext, Time};
+use crate::names::named_enum;
+use crate::scheme::{RoundParams, SealedSum, UserSharedSeed};
+use crate::wire::{
+    Close, DecodeWith as _, Decrypt, Encode as _, Freeze, FreezeAck, Header, Kind, Message, Outcome,
+    Participant, Reader, RoundOpen, RoundResult, RoundTicket, Signed, SumParams, Writer, check_set,
 };
-use crate::permutation::UserSharedSeed;
-use crate::sealed::SealedSum;
-use crate::{Error, IdentityKey, KeyGenerator, Party, PublicSupport, Roster, Round, UserId};
+use crate::{Digest, Error, KeyGenerator, PartyId, Roster, Round, UserId};
 
-/// What happens to a key generator.
+/// An event of a key generator.
 #[derive(Debug)]
 pub enum KeyGeneratorEvent {
-    /// A message came in.
+    /// A message has arrived.
     Message(Vec<u8>),
-    /// The time it asked for has come.
+    /// The time that [`Action::Wake`] asked for has come.
     Tick,
 }
 
-/// The key generator of a task, with its state.
+named_enum! {
+    /// The phase of a key generator's round.
+    pub enum KeyGeneratorPhase {
+        /// No round has a ticket.
+        Idle = "idle",
+        /// The round has a ticket.
+        Ticketed = "ticketed",
+        /// The participants and the sealed sum are fixed.
+        Frozen = "frozen",
+        /// A sum is to be opened; no other sum of the round will be.
+        Committed = "committed",
+        /// The sum is opened and sent.
+        Answered = "answered",
+    }
+}
+
+/// The key generator of a task as a state machine.
 #[derive(Debug)]
 pub struct KeyGeneratorParty {
-    desk: Desk,
-    keys: KeyGenerator,
-    threads: Threads,
-    /// The round at hand, or the next one.
+    session: Session,
+    key_generator: KeyGenerator,
+    /// The current round, or the next one.
     round: Round,
     state: State,
-    /// The sets whose sums were given out, with the model they started from: what the differencing rule looks at.
+    /// The participants of every opened sum, with the model that the round started from. The differencing rule needs
+    /// them.
     released: Vec<(Digest, Vec<UserId>)>,
 }
 
@@ -43,9 +59,9 @@ enum State {
     Idle,
     Ticketed(Ticketed),
     Frozen(Ticketed, Frozen),
-    /// A request is on the disk: it is the only one that will ever be decrypted in this round.
-    Committed(Ticketed, Frozen, Signed<Decrypt>),
-    /// It was answered, well or not.
+    /// A request is stored. No other sum of the round will be opened. The sum is absent after a restart.
+    Committed(Ticketed, Frozen, Signed<Decrypt>, Option<Box<SealedSum>>),
+    /// The request was answered, successfully or not.
     Answered(Ticketed, Frozen, Box<Signed<Decrypt>>, Signed<RoundResult>),
 }
 
@@ -66,81 +82,77 @@ const FREEZE: u8 = 2;
 const COMMIT: u8 = 3;
 const RESULT: u8 = 4;
 
-impl KeyGeneratorParty {
-    /// A key generator, from what its log holds (nothing, the first time), and what it has to do first.
-    ///
-    /// # Errors
-    /// [`Error::Storage`] if the log is damaged or another party's, [`Error::Signature`] or [`Error::Key`] if identity or key are not the
-    /// roster's.
-    pub fn start(
-        keys: KeyGenerator,
-        identity: IdentityKey,
-        roster: Roster,
-        log: &[u8],
-        threads: Threads,
-        now: Time,
-    ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_task(keys.task(), keys.encryption_key())?;
-        let Found { desk, checkpoint, records, mut actions } =
-            Desk::open(Party::KeyGenerator, identity, roster, log)?;
-        let mut party =
-            Self { desk, keys, threads, round: Round::FIRST, state: State::Idle, released: Vec::new() };
-        if let Some(checkpoint) = checkpoint {
-            party.read_checkpoint(checkpoint).map_err(damaged)?;
-        }
-        for record in records {
-            party.replay(record)?;
-        }
-        if let State::Committed(..) = party.state {
-            actions.push(Action::Wake(now));
-        }
-        Ok((party, actions))
+impl Party for KeyGeneratorParty {
+    type Keys = KeyGenerator;
+    type Event = KeyGeneratorEvent;
+    type Phase = KeyGeneratorPhase;
+
+    fn start(keys: KeyGenerator, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
+        context.roster.check_task(keys.task(), keys.encryption_key())?;
+        let (session, recovery) = Session::open(PartyId::KeyGenerator, context)?;
+        let party = Self {
+            session,
+            key_generator: keys,
+            round: Round::FIRST,
+            state: State::Idle,
+            released: Vec::new(),
+        };
+        recovery.run(party, now)
     }
 
-    /// The roster.
-    pub fn roster(&self) -> &Roster {
-        &self.desk.roster
-    }
-
-    /// The round at hand, or the next one.
-    pub fn round(&self) -> Round {
-        self.round
-    }
-
-    /// Where the round at hand stands, in a word.
-    pub fn phase(&self) -> &'static str {
-        match self.state {
-            State::Idle => "idle",
-            State::Ticketed(_) => "ticketed",
-            State::Frozen(..) => "frozen",
-            State::Committed(..) => "committed",
-            State::Answered(..) => "answered",
-        }
-    }
-
-    /// Takes one step.
-    ///
-    /// # Errors
-    /// What section 8 of docs/protocol.md lists; nothing has changed then.
-    pub fn step(
+    fn step(
         &mut self,
         event: KeyGeneratorEvent,
         now: Time,
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
+        let roster = &self.session.roster;
         match event {
             KeyGeneratorEvent::Tick => Ok(self.answer(rng)),
-            KeyGeneratorEvent::Message(bytes) => match kind(&bytes)? {
-                RoundOpen::KIND => self.open(Signed::decode(&bytes, &self.desk.roster)?),
-                Freeze::KIND => self.freeze(Signed::decode(&bytes, &self.desk.roster)?),
-                Decrypt::KIND => self.decrypt(Signed::decode(&bytes, &self.desk.roster)?, now),
-                Close::KIND => self.close(&Signed::decode(&bytes, &self.desk.roster)?),
+            KeyGeneratorEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
+                Kind::RoundOpen => self.issue_ticket(Signed::decode(&bytes, roster)?),
+                Kind::Freeze => self.freeze(Signed::decode(&bytes, roster)?),
+                Kind::Decrypt => self.commit(Signed::decode(&bytes, roster)?, now),
+                Kind::Close => self.close(&Signed::decode(&bytes, roster)?),
                 _ => Err(Error::Version),
             },
         }
     }
 
-    fn open(&mut self, open: Signed<RoundOpen>) -> Result<Vec<Action>, Error> {
+    fn message(bytes: Vec<u8>) -> KeyGeneratorEvent {
+        KeyGeneratorEvent::Message(bytes)
+    }
+
+    fn tick() -> KeyGeneratorEvent {
+        KeyGeneratorEvent::Tick
+    }
+
+    fn roster(&self) -> &Roster {
+        &self.session.roster
+    }
+
+    fn round(&self) -> Round {
+        self.round
+    }
+
+    fn phase(&self) -> KeyGeneratorPhase {
+        match self.state {
+            State::Idle => KeyGeneratorPhase::Idle,
+            State::Ticketed(_) => KeyGeneratorPhase::Ticketed,
+            State::Frozen(..) => KeyGeneratorPhase::Frozen,
+            State::Committed(..) => KeyGeneratorPhase::Committed,
+            State::Answered(..) => KeyGeneratorPhase::Answered,
+        }
+    }
+}
+
+impl KeyGeneratorParty {
+    /// Returns the current end of the log.
+    pub fn log_point(&self) -> LogPoint {
+        self.session.log.point()
+    }
+
+    fn issue_ticket(&mut self, open: Signed<RoundOpen>) -> Result<Vec<Action>, Error> {
         open.round().check(self.round)?;
         if let Some(Ticketed { open: known, ticket }) = self.state.ticketed() {
             return if known.hash() == open.hash() {
@@ -149,7 +161,8 @@ impl KeyGeneratorParty {
                 Err(Error::Conflict { what: "round-open" })
             };
         }
-        let roster = &self.desk.roster;
+        let support = self.session.params(open.round()).support().digest();
+        let roster = &self.session.roster;
         let message = open.message();
         if message.policy != roster.task().policy_hash() {
             return Err(Error::Policy);
@@ -157,7 +170,7 @@ impl KeyGeneratorParty {
         if message.roster != roster.hash() {
             return Err(Error::Roster);
         }
-        if message.support != PublicSupport::of(roster.task(), open.round()).digest() {
+        if message.support != support {
             return Err(Error::SupportDigest);
         }
         let ticket = RoundTicket {
@@ -167,10 +180,10 @@ impl KeyGeneratorParty {
             roster: message.roster,
             support: message.support,
             deadline: message.deadline,
-            log: self.desk.log.point(),
+            log: self.session.log.point(),
         };
-        let ticket = self.desk.sign(open.round(), ticket, Vec::new());
-        let record = self.desk.append(TICKET, &[&open.to_bytes(), &ticket.to_bytes()]);
+        let ticket = self.session.sign(open.round(), ticket, Vec::new());
+        let record = self.session.append(TICKET, &[&open.to_bytes(), &ticket.to_bytes()]);
         let actions = vec![record, to_aggregator(&ticket)];
         self.state = State::Ticketed(Ticketed { open, ticket });
         Ok(actions)
@@ -179,7 +192,7 @@ impl KeyGeneratorParty {
     fn freeze(&mut self, freeze: Signed<Freeze>) -> Result<Vec<Action>, Error> {
         freeze.round().check(self.round)?;
         let ticketed =
-            self.state.ticketed().ok_or(Error::Order { expected: "a round-open comes first" })?.clone();
+            self.state.ticketed().ok_or(Error::Order { state: "the round has no ticket yet" })?.clone();
         let message = freeze.message();
         let last = self.state.frozen();
         if let Some(Frozen { freeze: known, ack }) = last
@@ -197,16 +210,16 @@ impl KeyGeneratorParty {
             return Err(Error::Profile { what: "a mask of the aggregator" });
         }
         let frozen = last.map_or(0, |last| last.freeze.message().attempt);
-        let max = self.desk.roster.task().config().max_attempts;
+        let max = self.session.roster.task().config().max_attempts;
         if message.attempt >= 1 && message.attempt <= frozen {
             return Err(Error::Conflict { what: "freeze" });
         }
         if message.attempt != frozen + 1 || message.attempt > max {
             return Err(Error::Attempts { attempt: message.attempt, max });
         }
-        check_set(&message.users, &self.desk.roster)?;
-        // more positions than the set can have sent are somebody else's
-        let task = self.desk.roster.task();
+        check_set(&message.users, &self.session.roster)?;
+        // the participants cannot have sent more positions than this
+        let task = self.session.roster.task();
         let most = (message.users.len() as u64 * u64::from(task.config().shards))
             .saturating_mul(task.capacity() as u64);
         if task.has_private_support() && u64::from(message.occupied) > most {
@@ -219,15 +232,17 @@ impl KeyGeneratorParty {
             });
         }
         self.check_differences(&ticketed.ticket.message().model, &message.users)?;
-        let ack = FreezeAck { freeze: freeze.hash(), attempt: message.attempt, log: self.desk.log.point() };
-        let ack = self.desk.sign(freeze.round(), ack, Vec::new());
-        let record = self.desk.append(FREEZE, &[&freeze.to_bytes(), &ack.to_bytes()]);
+        let ack =
+            FreezeAck { freeze: freeze.hash(), attempt: message.attempt, log: self.session.log.point() };
+        let ack = self.session.sign(freeze.round(), ack, Vec::new());
+        let record = self.session.append(FREEZE, &[&freeze.to_bytes(), &ack.to_bytes()]);
         let actions = vec![record, to_aggregator(&ack)];
         self.state = State::Frozen(ticketed, Frozen { freeze, ack });
         Ok(actions)
     }
 
-    /// Two sums on one model whose sets differ by one user would show that user's update.
+    /// Refuses participants that differ by one user from those of an opened sum on the same model. The difference of
+    /// the two sums would be that user's update.
     fn check_differences(&self, model: &Digest, users: &[Participant]) -> Result<(), Error> {
         let differs_by_one = |set: &[UserId]| {
             let (mut a, mut b) = (set.iter().copied().peekable(), users.iter().map(|p| p.user).peekable());
@@ -251,13 +266,14 @@ impl KeyGeneratorParty {
         if sets.any(|(_, set)| differs_by_one(set)) { Err(Error::SetDifference) } else { Ok(()) }
     }
 
-    fn decrypt(&mut self, request: Signed<Decrypt>, now: Time) -> Result<Vec<Action>, Error> {
+    fn commit(&mut self, request: Signed<Decrypt>, now: Time) -> Result<Vec<Action>, Error> {
         request.round().check(self.round)?;
+        let params = self.session.params(self.round);
         let (ticketed, frozen) = match &self.state {
             State::Idle | State::Ticketed(_) => {
-                return Err(Error::Order { expected: "a freeze comes first" });
+                return Err(Error::Order { state: "the round is not frozen" });
             }
-            State::Committed(_, _, known) if known.hash() == request.hash() => {
+            State::Committed(_, _, known, _) if known.hash() == request.hash() => {
                 return Ok(vec![Action::Wake(now)]);
             }
             State::Answered(_, _, known, result) if known.hash() == request.hash() => {
@@ -268,30 +284,24 @@ impl KeyGeneratorParty {
         };
         let (message, freeze) = (request.message(), frozen.freeze.message());
         if message.freeze != frozen.freeze.hash() {
-            return Err(Error::Order { expected: "the request must name the latest freeze" });
+            return Err(Error::Order { state: "a later freeze is in force" });
         }
-        if message.sum_hash != freeze.sum_hash || sum_hash(request.body()) != message.sum_hash {
+        if message.sum_hash != freeze.sum_hash || Digest::of_sum(request.body()) != message.sum_hash {
             return Err(Error::Equation);
         }
         if message.occupied != freeze.occupied {
             let (expected, found) = (freeze.occupied as usize, message.occupied as usize);
             return Err(Error::Count { what: "occupied positions", expected, found, user: None });
         }
-        let sum = self.read_sum(&request, frozen)?;
-        self.keys.check(&sum, self.threads)?;
-        let record = self.desk.append(COMMIT, &[&request.to_bytes()]);
+        let mut sum = read_sum(params, &request, frozen)?;
+        self.key_generator.check(&mut sum, self.session.threads)?;
+        let record = self.session.append(COMMIT, &[&request.to_bytes()]);
         let (ticketed, frozen) = (ticketed.clone(), frozen.clone());
-        self.state = State::Committed(ticketed, frozen, request);
+        self.state = State::Committed(ticketed, frozen, request, Some(Box::new(sum)));
         Ok(vec![record, Action::Wake(now)])
     }
 
-    fn read_sum(&self, request: &Signed<Decrypt>, frozen: &Frozen) -> Result<SealedSum, Error> {
-        let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
-        let occupied = request.message().occupied;
-        SealedSum::from_body(self.desk.roster.task(), request.round(), users, occupied, request.body())
-    }
-
-    /// Keeps the set of a sum that was given out. One that failed told nothing.
+    /// Remembers the participants of an opened sum. A failed result reveals nothing.
     fn remember(&mut self, ticketed: &Ticketed, frozen: &Frozen, result: &Signed<RoundResult>) {
         if result.message().outcome == Outcome::Released {
             let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
@@ -299,20 +309,21 @@ impl KeyGeneratorParty {
         }
     }
 
-    /// Opens the committed request. Doing it again after a crash gives the same sum.
+    /// Opens the committed sum. After a crash, opening it again gives the same result.
     fn answer(&mut self, rng: &mut impl CryptoRng) -> Vec<Action> {
-        let (ticketed, frozen, request) = match core::mem::replace(&mut self.state, State::Idle) {
-            State::Committed(ticketed, frozen, request) => (ticketed, frozen, request),
+        let (ticketed, frozen, request, sum) = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Committed(ticketed, frozen, request, sum) => (ticketed, frozen, request, sum),
             other => {
                 self.state = other;
                 return Vec::new();
             }
         };
-        let opened = self
-            .read_sum(&request, &frozen)
-            .and_then(|sum| self.keys.open_again(sum, rng, self.threads))
-            .map(|sum| Zeroizing::new(sum.to_payload(self.desk.roster.task())));
-        // whatever went wrong, one answer
+        let params = self.session.params(request.round());
+        let sum = sum.map_or_else(|| read_sum(params, &request, &frozen), |sum| Ok(*sum));
+        let opened = sum
+            .and_then(|sum| self.key_generator.open(sum, rng, self.session.threads))
+            .map(|sum| Zeroizing::new(sum.to_bytes()));
+        // every failure has the same answer
         let (outcome, payload) = match opened {
             Ok(payload) => (Outcome::Released, payload),
             Err(_) => (Outcome::Failed, Zeroizing::new(Vec::new())),
@@ -321,11 +332,11 @@ impl KeyGeneratorParty {
             request: request.hash(),
             outcome,
             users: frozen.freeze.message().users.len() as u32,
-            payload_hash: payload_hash(&payload),
-            log: self.desk.log.point(),
+            payload_hash: Digest::of_payload(&payload),
+            log: self.session.log.point(),
         };
-        let result = self.desk.sign(request.round(), result, payload.to_vec());
-        let record = self.desk.append(RESULT, &[&result.to_bytes()]);
+        let result = self.session.sign(request.round(), result, payload.to_vec());
+        let record = self.session.append(RESULT, &[&result.to_bytes()]);
         self.remember(&ticketed, &frozen, &result);
         let actions = vec![record, to_aggregator(&result)];
         self.state = State::Answered(ticketed, frozen, Box::new(request), result);
@@ -333,81 +344,81 @@ impl KeyGeneratorParty {
     }
 
     fn close(&mut self, close: &Signed<Close>) -> Result<Vec<Action>, Error> {
-        // the round before this one is closed already: it is so again
+        // the previous round is closed already, and its close was repeated
         if close.round().next() == self.round {
             return Ok(Vec::new());
         }
         close.round().check(self.round)?;
         match self.state {
-            State::Idle => return Err(Error::Order { expected: "the round has not been opened" }),
-            State::Committed(..) => return Err(Error::Order { expected: "a request is being answered" }),
+            State::Idle => return Err(Error::Order { state: "the round has no ticket yet" }),
+            State::Committed(..) => return Err(Error::Order { state: "a sum is being opened" }),
             _ => {}
         }
         self.round = self.round.next();
         self.state = State::Idle;
-        self.keys.advance(self.round);
-        let checkpoint = Zeroizing::new(self.write_checkpoint());
-        Ok(vec![Action::Replace(self.desk.log.checkpoint(&checkpoint))])
+        self.key_generator.advance(self.round);
+        let checkpoint = self.write_checkpoint();
+        Ok(vec![self.session.checkpoint(checkpoint)])
     }
 
-    fn write_checkpoint(&self) -> Vec<u8> {
+    fn write_checkpoint(&self) -> Writer {
         let mut out = Writer::new();
-        out.u64(self.round.get());
-        let (round, key) = self.keys.user_shared_seed().to_parts();
-        out.u64(round.get());
-        out.bytes(key);
+        out.put(&self.round);
+        let (round, key) = self.key_generator.user_shared_seed().to_parts();
+        out.put(&round);
+        out.put(key);
         for (model, users) in &self.released {
-            out.digest(model);
+            out.put(model);
             out.u32(users.len() as u32);
-            users.iter().for_each(|user| out.u32(user.get()));
+            users.iter().for_each(|user| out.put(user));
         }
-        out.into_bytes()
+        out
     }
+}
 
-    fn read_checkpoint(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut input = Reader::new(bytes);
-        self.round = read_round(&mut input)?;
-        let round = read_round(&mut input)?;
-        self.keys.resume(UserSharedSeed::from_parts(round, input.array()?), self.round);
+impl Recover for KeyGeneratorParty {
+    fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
+        self.round = input.get()?;
+        self.key_generator.resume(UserSharedSeed::from_parts(input.get()?, input.get()?), self.round);
         while !input.rest().is_empty() {
-            let model = input.digest()?;
+            let model = input.get()?;
             let count = input.u32()?;
-            let users = (0..count).map(|_| input.user()).collect::<Result<_, _>>()?;
+            let users = (0..count).map(|_| input.get()).collect::<Result<_, _>>()?;
             self.released.push((model, users));
         }
         Ok(())
     }
 
-    fn replay(&mut self, record: &[u8]) -> Result<(), Error> {
-        let (tag, messages) = read_record(record)?;
-        let roster = &self.desk.roster;
+    fn replay(&mut self, tag: u8, record: &Record<'_>, _: Time) -> Result<(), Error> {
+        let roster = &self.session.roster;
         let state = core::mem::replace(&mut self.state, State::Idle);
         self.state = match (tag, state) {
             (TICKET, State::Idle) => State::Ticketed(Ticketed {
-                open: stored(&messages, 0, roster)?,
-                ticket: stored(&messages, 1, roster)?,
+                open: record.message(0, roster)?,
+                ticket: record.message(1, roster)?,
             }),
             (FREEZE, State::Ticketed(ticketed) | State::Frozen(ticketed, _)) => {
-                let frozen =
-                    Frozen { freeze: stored(&messages, 0, roster)?, ack: stored(&messages, 1, roster)? };
+                let frozen = Frozen { freeze: record.message(0, roster)?, ack: record.message(1, roster)? };
                 State::Frozen(ticketed, frozen)
             }
             (COMMIT, State::Frozen(ticketed, frozen)) => {
-                State::Committed(ticketed, frozen, stored(&messages, 0, roster)?)
+                State::Committed(ticketed, frozen, record.message(0, roster)?, None)
             }
-            (RESULT, State::Committed(ticketed, frozen, request)) => {
-                let result = stored(&messages, 0, roster)?;
+            (RESULT, State::Committed(ticketed, frozen, request, _)) => {
+                let result = record.message(0, roster)?;
                 self.remember(&ticketed, &frozen, &result);
                 State::Answered(ticketed, frozen, Box::new(request), result)
             }
-            _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
+            _ => return Err(OUT_OF_SEQUENCE),
         };
         Ok(())
     }
 
-    /// Where its log stands.
-    pub fn log_point(&self) -> LogPoint {
-        self.desk.log.point()
+    fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        if let State::Committed(..) = self.state {
+            actions.push(Action::Wake(now));
+        }
+        Ok(())
     }
 }
 
@@ -433,5 +444,14 @@ impl State {
 }
 
 fn to_aggregator<M: Message>(message: &Signed<M>) -> Action {
-    Action::Send { to: Party::Aggregator, message: message.to_bytes() }
+    Action::Send { to: PartyId::Aggregator, message: message.to_bytes() }
+}
+
+fn read_sum(
+    params: Arc<RoundParams>,
+    request: &Signed<Decrypt>,
+    frozen: &Frozen,
+) -> Result<SealedSum, Error> {
+    let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
+    SealedSum::from_bytes(request.body(), &SumParams { params, users, occupied: request.message().occupied })
 }

@@ -1,55 +1,64 @@
-//! The user: one update a round, sealed once, sent until it is acknowledged.
+//! The user. In each round it seals one update once, and sends it until it is acknowledged.
 
-use dphe_paillier::Threads;
 use rand_core::CryptoRng;
-use zeroize::Zeroizing;
 
-use super::{
-    Action, Desk, Found, Notice, RETRY, Time, damaged, read_point, read_record, read_round, stored,
-    write_point,
+use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, write_point};
+use super::log::LogPoint;
+use super::{Action, Notice, Party, PartyContext, RETRY, Time};
+use crate::names::named_enum;
+use crate::scheme::{UserAggregatorSeed, UserSharedSeed};
+use crate::wire::{
+    Close, Encode as _, Ending, Header, Kind, Publish, Reader, RoundTicket, Signed, Upload, UploadAck,
+    Writer, check_set,
 };
-use crate::hash::Digest;
-use crate::log::LogPoint;
-use crate::message::codec::{Reader, Writer};
-use crate::message::{
-    Close, Ending, Message, Publish, RoundTicket, Signed, Upload, UploadAck, check_set, kind, upload_hash,
-};
-use crate::permutation::{UserAggregatorSeed, UserSharedSeed};
-use crate::{Error, IdentityKey, LocalUpdate, Party, PublicSupport, Roster, Round, User, UserKeys};
+use crate::{Digest, Error, PartyId, Roster, Round, Update, User, UserKeys};
 
-/// What happens to a user.
+/// An event of a user.
 #[derive(Debug)]
 pub enum UserEvent {
-    /// A ticket came in, and the model it names.
+    /// A ticket has arrived, and the model that it names was fetched.
     Begin {
         /// The ticket.
         ticket: Vec<u8>,
         /// The model.
         model: Vec<u8>,
     },
-    /// The update that was asked for.
+    /// The update that [`Notice::Train`] asked for.
     Update {
-        /// The round it was asked for in.
+        /// The round of the notice.
         round: Round,
         /// The update.
-        update: LocalUpdate,
+        update: Update,
     },
-    /// Another message came in.
+    /// Another message has arrived.
     Message(Vec<u8>),
-    /// The time it asked for has come.
+    /// The time that [`Action::Wake`] asked for has come.
     Tick,
 }
 
-/// A user of a task, with its state.
+named_enum! {
+    /// The phase of a user's round.
+    pub enum UserPhase {
+        /// The user waits for a ticket.
+        Idle = "idle",
+        /// The user has a ticket and trains.
+        Ticketed = "ticketed",
+        /// The upload is stored and sent; the aggregator has not acknowledged it yet.
+        Prepared = "prepared",
+        /// The aggregator has acknowledged the upload.
+        Uploaded = "uploaded",
+    }
+}
+
+/// A user of a task as a state machine.
 #[derive(Debug)]
 pub struct UserParty {
-    desk: Desk,
+    session: Session,
     user: User,
-    threads: Threads,
-    /// The round at hand, or the earliest that may come.
+    /// The current round, or the earliest one that may come next.
     round: Round,
     state: State,
-    /// How far G's log is known.
+    /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
 }
 
@@ -57,7 +66,7 @@ pub struct UserParty {
 enum State {
     Idle,
     Ticketed(Signed<RoundTicket>),
-    /// The upload is on the disk: nothing else is encrypted in this round.
+    /// The upload is stored. No other update is sealed in this round.
     Prepared(Signed<RoundTicket>, Signed<Upload>),
     Uploaded(Signed<RoundTicket>, Signed<Upload>),
 }
@@ -66,108 +75,80 @@ const TICKET: u8 = 1;
 const UPLOAD: u8 = 2;
 const ACK: u8 = 3;
 
-impl UserParty {
-    /// A user, from what its log holds (nothing, the first time), and what it has to do first.
-    ///
-    /// # Errors
-    /// [`Error::Storage`] if the log is damaged or another party's, [`Error::Signature`] or [`Error::Key`] if identity or key are not the
-    /// roster's.
-    pub fn start(
-        keys: UserKeys,
-        identity: IdentityKey,
-        roster: Roster,
-        log: &[u8],
-        threads: Threads,
-        now: Time,
-    ) -> Result<(Self, Vec<Action>), Error> {
-        roster.check_task(&keys.task, &keys.encryption)?;
-        Self::start_unchecked(keys, identity, roster, log, threads, now)
+impl Party for UserParty {
+    type Keys = UserKeys;
+    type Event = UserEvent;
+    type Phase = UserPhase;
+
+    fn start(keys: UserKeys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
+        context.roster.check_task(&keys.task, &keys.encryption)?;
+        Self::start_unchecked(keys, context, now)
     }
 
-    /// A user whose keys may be of another task, for tests of what that leads to.
-    pub(crate) fn start_unchecked(
-        keys: UserKeys,
-        identity: IdentityKey,
-        roster: Roster,
-        log: &[u8],
-        threads: Threads,
-        now: Time,
-    ) -> Result<(Self, Vec<Action>), Error> {
-        let Found { desk, checkpoint, records, mut actions } =
-            Desk::open(Party::User(keys.user), identity, roster, log)?;
-        let mut party = Self {
-            desk,
-            user: User::new(keys)?,
-            threads,
-            round: Round::FIRST,
-            state: State::Idle,
-            seen: None,
-        };
-        if let Some(checkpoint) = checkpoint {
-            party.read_checkpoint(checkpoint).map_err(damaged)?;
-        }
-        for record in records {
-            party.replay(record)?;
-        }
-        party.go_on(now, &mut actions);
-        Ok((party, actions))
-    }
-
-    /// The roster.
-    pub fn roster(&self) -> &Roster {
-        &self.desk.roster
-    }
-
-    /// The round at hand, or the earliest that may come.
-    pub fn round(&self) -> Round {
-        self.round
-    }
-
-    /// Where the round at hand stands, in a word.
-    pub fn phase(&self) -> &'static str {
-        match self.state {
-            State::Idle => "idle",
-            State::Ticketed(_) => "ticketed",
-            State::Prepared(..) => "prepared",
-            State::Uploaded(..) => "uploaded",
-        }
-    }
-
-    /// The hash of the ticket of the round at hand, if it has one.
-    pub fn ticket(&self) -> Option<Digest> {
-        self.state.ticket().map(Signed::hash)
-    }
-
-    /// Takes one step.
-    ///
-    /// # Errors
-    /// What section 8 of docs/protocol.md lists; nothing has changed then.
-    pub fn step(
-        &mut self,
-        event: UserEvent,
-        now: Time,
-        rng: &mut impl CryptoRng,
-    ) -> Result<Vec<Action>, Error> {
-        let roster = &self.desk.roster;
+    fn step(&mut self, event: UserEvent, now: Time, rng: &mut impl CryptoRng) -> Result<Vec<Action>, Error> {
+        let roster = &self.session.roster;
         match event {
             UserEvent::Begin { ticket, model } => self.begin(Signed::decode(&ticket, roster)?, &model, now),
             UserEvent::Update { round, update } => self.update(round, &update, now, rng),
-            // training goes on, and is not asked for again; the round may end meanwhile
+            // training continues and is not asked for again, but the round may end meanwhile
             UserEvent::Tick if matches!(self.state, State::Ticketed(_)) => {
                 Ok(vec![Action::Poll(self.round), Action::Wake(now.after(RETRY))])
             }
             UserEvent::Tick => {
                 let mut actions = Vec::new();
-                self.go_on(now, &mut actions);
+                self.proceed(now, &mut actions);
                 Ok(actions)
             }
-            UserEvent::Message(bytes) => match kind(&bytes)? {
-                UploadAck::KIND => self.ack(&Signed::decode(&bytes, roster)?, now),
-                Publish::KIND => self.publish(&Signed::decode(&bytes, roster)?, now),
-                Close::KIND => self.close(&Signed::decode(&bytes, roster)?, now),
+            UserEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
+                Kind::UploadAck => self.ack(&Signed::decode(&bytes, roster)?, now),
+                Kind::Publish => self.publish(&Signed::decode(&bytes, roster)?, now),
+                Kind::Close => self.close(&Signed::decode(&bytes, roster)?, now),
                 _ => Err(Error::Version),
             },
         }
+    }
+
+    fn message(bytes: Vec<u8>) -> UserEvent {
+        UserEvent::Message(bytes)
+    }
+
+    fn tick() -> UserEvent {
+        UserEvent::Tick
+    }
+
+    fn roster(&self) -> &Roster {
+        &self.session.roster
+    }
+
+    fn round(&self) -> Round {
+        self.round
+    }
+
+    fn phase(&self) -> UserPhase {
+        match self.state {
+            State::Idle => UserPhase::Idle,
+            State::Ticketed(_) => UserPhase::Ticketed,
+            State::Prepared(..) => UserPhase::Prepared,
+            State::Uploaded(..) => UserPhase::Uploaded,
+        }
+    }
+}
+
+impl UserParty {
+    /// Starts a user without checking that its keys belong to the task. Tests use it with mismatched keys.
+    pub(crate) fn start_unchecked(
+        keys: UserKeys,
+        context: PartyContext<'_>,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
+        let (session, recovery) = Session::open(PartyId::User(keys.user), context)?;
+        let user = User::new(keys)?;
+        recovery.run(Self { session, user, round: Round::FIRST, state: State::Idle, seen: None }, now)
+    }
+
+    /// Returns the hash of the current round's ticket, if the user has it.
+    pub fn ticket(&self) -> Option<Digest> {
+        self.state.ticket().map(Signed::hash)
     }
 
     fn begin(&mut self, ticket: Signed<RoundTicket>, model: &[u8], now: Time) -> Result<Vec<Action>, Error> {
@@ -181,7 +162,8 @@ impl UserParty {
         {
             return if known.hash() == ticket.hash() { Ok(Vec::new()) } else { Err(Error::Ticket) };
         }
-        let roster = &self.desk.roster;
+        let support = self.session.params(round).support().digest();
+        let roster = &self.session.roster;
         let message = ticket.message();
         if message.policy != roster.task().policy_hash() {
             return Err(Error::Policy);
@@ -189,7 +171,7 @@ impl UserParty {
         if message.roster != roster.hash() {
             return Err(Error::Roster);
         }
-        if message.support != PublicSupport::of(roster.task(), round).digest() {
+        if message.support != support {
             return Err(Error::SupportDigest);
         }
         if message.model != Digest::of_model(model) {
@@ -198,42 +180,43 @@ impl UserParty {
         LogPoint::check(self.seen, message.log)?;
         let mut actions = Vec::new();
         if round > current {
-            self.miss(&mut actions);
+            self.report_missed(&mut actions);
             self.leave(round, &mut actions);
         }
         self.seen = Some(message.log);
-        actions.push(self.desk.append(TICKET, &[&ticket.to_bytes()]));
+        actions.push(self.session.append(TICKET, &[&ticket.to_bytes()]));
         self.state = State::Ticketed(ticket);
-        self.go_on(now, &mut actions);
+        self.proceed(now, &mut actions);
         Ok(actions)
     }
 
     fn update(
         &mut self,
         round: Round,
-        update: &LocalUpdate,
+        update: &Update,
         now: Time,
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
         let ticket = match &self.state {
-            State::Idle => return Err(Error::Order { expected: "there is no round to take part in" }),
-            // training that began in a round that is over starts from a model that is over too
+            State::Idle => return Err(Error::Order { state: "this user has no ticket" }),
+            // an update of an earlier round was trained from an outdated model
             _ if round != self.round => return round.check(self.round).map(|()| Vec::new()),
             State::Ticketed(ticket) => ticket.clone(),
             _ => return Err(Error::Conflict { what: "update of this round" }),
         };
-        let sealed = self.user.seal(self.round, update, rng, self.threads)?;
-        let body = sealed.to_body();
+        let params = self.session.params(self.round);
+        let sealed = self.user.seal_in(&params, update, rng, self.session.threads)?;
+        let body = sealed.to_bytes();
         let upload = Upload {
             ticket: ticket.hash(),
-            key_id: *self.desk.roster.key_id(),
-            count: sealed.ciphertexts(self.desk.roster.task()) as u32,
-            body_hash: upload_hash(&body),
+            key_id: *self.session.roster.key_id(),
+            count: sealed.ciphertexts() as u32,
+            body_hash: Digest::of_upload(&body),
         };
-        let upload = self.desk.sign(self.round, upload, body);
-        let mut actions = vec![self.desk.append(UPLOAD, &[&upload.to_bytes()])];
+        let upload = self.session.sign(self.round, upload, body);
+        let mut actions = vec![self.session.append(UPLOAD, &[&upload.to_bytes()])];
         self.state = State::Prepared(ticket, upload);
-        self.go_on(now, &mut actions);
+        self.proceed(now, &mut actions);
         Ok(actions)
     }
 
@@ -241,7 +224,7 @@ impl UserParty {
         ack.round().check(self.round)?;
         let (ticket, upload) = match &self.state {
             State::Prepared(ticket, upload) | State::Uploaded(ticket, upload) => (ticket, upload),
-            _ => return Err(Error::Order { expected: "nothing has been uploaded" }),
+            _ => return Err(Error::Order { state: "this user has not uploaded anything in this round" }),
         };
         if ack.message().body_hash != upload.message().body_hash {
             return Err(Error::Conflict { what: "upload" });
@@ -249,7 +232,7 @@ impl UserParty {
         let mut actions = Vec::new();
         if let State::Prepared(..) = self.state {
             let (ticket, upload) = (ticket.clone(), upload.clone());
-            actions.push(self.desk.append(ACK, &[&ack.to_bytes()]));
+            actions.push(self.session.append(ACK, &[&ack.to_bytes()]));
             self.state = State::Uploaded(ticket, upload);
         }
         actions.push(Action::Wake(now.after(RETRY)));
@@ -263,19 +246,19 @@ impl UserParty {
         }
         self.user.check_ahead(round)?;
         let message = publish.message();
-        let proven = message.check_result(&self.desk.roster, round);
+        let proven = message.check_result(&self.session.roster, round);
         if round > current && self.state.ticket().is_some() && proven.is_err() {
             return Err(Error::Future { round, current });
         }
-        proven?;
-        check_set(&message.users, &self.desk.roster)?;
-        let result = message.result.message();
+        let result = proven?;
+        check_set(&message.users, &self.session.roster)?;
+        let result = result.message();
         let (expected, found) = (result.users as usize, message.users.len());
         if expected != found {
             return Err(Error::Count { what: "users", expected, found, user: None });
         }
         let mine = message.users.iter().find(|participant| participant.user == self.user.id());
-        // of a later round it only says that the one at hand is over
+        // the publish message of a later round only shows that the current round is over
         let (sent, acknowledged) = match &self.state {
             State::Prepared(_, upload) if round == current => (Some(upload.message().body_hash), false),
             State::Uploaded(_, upload) if round == current => (Some(upload.message().body_hash), true),
@@ -293,7 +276,7 @@ impl UserParty {
         LogPoint::follow(&mut self.seen, result.log)?;
         let mut actions = Vec::new();
         if round > current {
-            self.miss(&mut actions);
+            self.report_missed(&mut actions);
         }
         self.leave(round.next(), &mut actions);
         actions.push(Action::Notify(Notice::Finished {
@@ -316,12 +299,12 @@ impl UserParty {
         if round > current && self.state.ticket().is_some() {
             return Err(Error::Future { round, current });
         }
-        // a round this user knows nothing of, on the aggregator's word alone
+        // without a ticket, only the aggregator's word says that this round exists, so the message is ignored
         if round > current {
             return Ok(Vec::new());
         }
         if ending == Ending::Published {
-            // the new model is still to be fetched
+            // the new model must be fetched first
             return Ok(vec![Action::Poll(round), Action::Wake(now.after(RETRY))]);
         }
         let mut actions = Vec::new();
@@ -336,8 +319,8 @@ impl UserParty {
         Ok(actions)
     }
 
-    /// The round at hand ended unheard: a later one has begun.
-    fn miss(&self, actions: &mut Vec<Action>) {
+    /// Reports that the current round ended without this user, because a later one has started.
+    fn report_missed(&self, actions: &mut Vec<Action>) {
         if self.state.ticket().is_some() {
             let round = self.round;
             actions.push(Action::Notify(Notice::Finished {
@@ -349,27 +332,27 @@ impl UserParty {
         }
     }
 
-    /// Wipes what was kept for the rounds before `round`, and forgets their permutations.
+    /// Moves to `round`. Forgets everything about earlier rounds, including their permutations.
     fn leave(&mut self, round: Round, actions: &mut Vec<Action>) {
         self.round = round;
         self.state = State::Idle;
         self.user.advance(round);
-        let checkpoint = Zeroizing::new(self.write_checkpoint());
-        actions.push(Action::Replace(self.desk.log.checkpoint(&checkpoint)));
+        let checkpoint = self.write_checkpoint();
+        actions.push(self.session.checkpoint(checkpoint));
     }
 
-    /// Takes up what the state asks for.
-    fn go_on(&self, now: Time, actions: &mut Vec<Action>) {
+    /// Does what the current state asks for.
+    fn proceed(&mut self, now: Time, actions: &mut Vec<Action>) {
         match &self.state {
             State::Idle => actions.push(Action::Poll(self.round)),
             State::Ticketed(ticket) => {
-                let (round, support) =
-                    (ticket.round(), PublicSupport::of(self.desk.roster.task(), ticket.round()));
+                let round = ticket.round();
+                let support = self.session.params(round).support().clone();
                 actions.push(Action::Notify(Notice::Train { round, support }));
             }
             State::Prepared(_, upload) => {
-                actions.push(Action::Send { to: Party::Aggregator, message: upload.to_bytes() });
-                // it may have come too late
+                actions.push(Action::Send { to: PartyId::Aggregator, message: upload.to_bytes() });
+                // the upload may have arrived too late
                 actions.push(Action::Poll(self.round));
             }
             State::Uploaded(..) => actions.push(Action::Poll(self.round)),
@@ -377,42 +360,47 @@ impl UserParty {
         actions.push(Action::Wake(now.after(RETRY)));
     }
 
-    fn write_checkpoint(&self) -> Vec<u8> {
+    fn write_checkpoint(&self) -> Writer {
         let mut out = Writer::new();
-        out.u64(self.round.get());
+        out.put(&self.round);
         write_point(&mut out, self.seen);
         let keys = self.user.keys();
         for (round, key) in [keys.us.to_parts(), keys.ua.to_parts()] {
-            out.u64(round.get());
-            out.bytes(key);
+            out.put(&round);
+            out.put(key);
         }
-        out.into_bytes()
+        out
     }
+}
 
-    fn read_checkpoint(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut input = Reader::new(bytes);
-        self.round = read_round(&mut input)?;
-        self.seen = read_point(&mut input)?;
-        let us = UserSharedSeed::from_parts(read_round(&mut input)?, input.array()?);
-        let ua = UserAggregatorSeed::from_parts(read_round(&mut input)?, input.array()?);
+impl Recover for UserParty {
+    fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
+        self.round = input.get()?;
+        self.seen = read_point(input)?;
+        let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
+        let ua = UserAggregatorSeed::from_parts(input.get()?, input.get()?);
         self.user.resume(us, ua);
-        input.finish()
+        Ok(())
     }
 
-    fn replay(&mut self, record: &[u8]) -> Result<(), Error> {
-        let (tag, messages) = read_record(record)?;
-        let roster = &self.desk.roster;
+    fn replay(&mut self, tag: u8, record: &Record<'_>, _: Time) -> Result<(), Error> {
+        let roster = &self.session.roster;
         self.state = match (tag, core::mem::replace(&mut self.state, State::Idle)) {
             (TICKET, State::Idle) => {
-                let ticket: Signed<RoundTicket> = stored(&messages, 0, roster)?;
+                let ticket: Signed<RoundTicket> = record.message(0, roster)?;
                 self.seen = Some(ticket.message().log);
                 self.round = ticket.round();
                 State::Ticketed(ticket)
             }
-            (UPLOAD, State::Ticketed(ticket)) => State::Prepared(ticket, stored(&messages, 0, roster)?),
+            (UPLOAD, State::Ticketed(ticket)) => State::Prepared(ticket, record.message(0, roster)?),
             (ACK, State::Prepared(ticket, upload)) => State::Uploaded(ticket, upload),
-            _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
+            _ => return Err(OUT_OF_SEQUENCE),
         };
+        Ok(())
+    }
+
+    fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        self.proceed(now, actions);
         Ok(())
     }
 }

@@ -1,21 +1,22 @@
-//! What was seen of a run, and what must hold of it (the invariants of crash.rs).
+//! Records a run and checks the invariants of crash.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dphe::message::{
-    Close, Decrypt, Ending, Freeze, Message, Outcome, Participant, Publish, RoundResult, Signed, Upload,
-    UploadAck, kind,
+use dphe::scheme::RoundParams;
+use dphe::wire::{
+    Close, DecodeWith as _, Decrypt, Ending, Freeze, Header, Kind, Outcome, Participant, Publish,
+    ResultParams, RoundResult, Signed, Upload, UploadAck,
 };
-use dphe::{Digest, Error, Party, Roster, Round, UserId, WeightSum};
+use dphe::{Digest, Error, PartyId, Roster, Round, UserId, WeightSum};
 
 use crate::world::{Input, World};
 
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) violations: Vec<String>,
-    /// Every message that was sent, by what it is: sender, kind, round, and the receiver of an acknowledgement.
-    sent: BTreeMap<(Party, u8, u64, Option<Party>), Vec<u8>>,
-    /// What is inside an upload, by the hash of its body.
+    /// Every message that was sent, by sender, kind, round, and receiver of an acknowledgement.
+    sent: BTreeMap<(PartyId, Kind, u64, Option<PartyId>), Vec<u8>>,
+    /// The content of an upload, by the hash of its body.
     inputs: BTreeMap<Digest, Input>,
     freezes: BTreeMap<Digest, Freeze>,
     requests: BTreeMap<Digest, Digest>,
@@ -26,7 +27,7 @@ pub(crate) struct Ledger {
     endings: BTreeMap<u64, Ending>,
 }
 
-/// What refuses a message that is merely late, early or known.
+/// The codes that refuse a message which is merely late, early or known.
 const HARMLESS: [&str; 4] = ["stale", "future", "order", "late"];
 
 impl Ledger {
@@ -34,26 +35,26 @@ impl Ledger {
         self.violations.push(text);
     }
 
-    /// Somebody refused an event.
-    pub(crate) fn refused(&mut self, party: Party, event: &str, error: &Error) {
-        let known = match error.code() {
-            // training was asked for twice, or an answer came twice
+    /// A party refused an event.
+    pub(crate) fn refused(&mut self, party: PartyId, event: &str, error: &Error) {
+        let known = match error.code().as_str() {
+            // training was requested twice, or an answer arrived twice
             "conflict" => event == "update",
             "set_difference" => true,
             code => HARMLESS.contains(&code),
         };
         if !known {
-            self.violation(format!("{party:?} refuses {event}: {} ({error})", error.code()));
+            self.violation(format!("{party:?} refuses {event}: {} ({error})", error.code().as_str()));
         }
     }
 
-    /// A user sealed this.
+    /// A user sealed an update.
     pub(crate) fn sealed(&mut self, upload: &[u8], input: Input, roster: &Roster) {
         let upload: Signed<Upload> = Signed::decode(upload, roster).unwrap();
         self.inputs.insert(upload.message().body_hash, input);
     }
 
-    /// G has decrypted (what comes of it may never be stored or sent).
+    /// The key generator has decrypted a sum. The result may never be stored or sent.
     pub(crate) fn opened(&mut self, result: &[u8], world: &World) {
         let result: Signed<RoundResult> = Signed::decode(result, &world.roster).unwrap();
         let request = result.message().request;
@@ -81,7 +82,11 @@ impl Ledger {
 
     fn check_sum(&mut self, result: &Signed<RoundResult>, users: &[Participant], world: &World) {
         let (task, round) = (world.roster.task(), result.round());
-        let sum = WeightSum::from_payload(task, round, users.len(), result.body()).unwrap();
+        let sum = WeightSum::from_bytes(
+            result.body(),
+            &ResultParams { params: &RoundParams::new(task, round), users: users.len() },
+        )
+        .unwrap();
         let mut expected = Input::zero(task.dimension());
         for Participant { user, body_hash } in users {
             match self.inputs.get(body_hash) {
@@ -96,7 +101,7 @@ impl Ledger {
         if sum.weights() != weights || sum.dense() != [expected.dense] {
             self.violation(format!("I2: the sum of round {round} is not that of its set"));
         }
-        // and once more without believing what was noted down
+        // and once more without relying on the records
         for user in world.roster.users() {
             let digit = (sum.dense()[0] >> (2 * user.get())) & 3;
             if digit != i64::from(users.iter().any(|participant| participant.user == user)) {
@@ -105,11 +110,11 @@ impl Ledger {
         }
     }
 
-    /// A message leaves a party.
-    pub(crate) fn send(&mut self, from: Party, to: Party, bytes: &[u8], roster: &Roster) {
-        let kind = kind(bytes).unwrap();
+    /// A party sends a message.
+    pub(crate) fn send(&mut self, from: PartyId, to: PartyId, bytes: &[u8], roster: &Roster) {
+        let kind = Header::peek(bytes).unwrap().kind;
         let round = u64::from_be_bytes(bytes[22..30].try_into().unwrap());
-        let receiver = (kind == UploadAck::KIND).then_some(to);
+        let receiver = (kind == Kind::UploadAck).then_some(to);
         match self.sent.get(&(from, kind, round, receiver)) {
             Some(known) if known == bytes => return,
             Some(_) => {
@@ -119,26 +124,26 @@ impl Ledger {
         }
         self.sent.insert((from, kind, round, receiver), bytes.to_vec());
         match kind {
-            Freeze::KIND => {
+            Kind::Freeze => {
                 let freeze: Signed<Freeze> = Signed::decode(bytes, roster).unwrap();
                 self.freezes.insert(freeze.hash(), freeze.message().clone());
             }
-            Decrypt::KIND => {
+            Kind::Decrypt => {
                 let request: Signed<Decrypt> = Signed::decode(bytes, roster).unwrap();
                 self.requests.insert(request.hash(), request.message().freeze);
             }
-            UploadAck::KIND => {
+            Kind::UploadAck => {
                 let ack: Signed<UploadAck> = Signed::decode(bytes, roster).unwrap();
-                let Party::User(user) = to else { return };
+                let PartyId::User(user) = to else { return };
                 self.acknowledged.insert((user, round), ack.message().body_hash);
             }
-            Publish::KIND => {
+            Kind::Publish => {
                 let publish: Signed<Publish> = Signed::decode(bytes, roster).unwrap();
                 self.check_set(&publish.message().users, roster);
                 self.published.insert(round, publish.message().users.clone());
                 self.models.insert(round, publish.body().to_vec());
             }
-            Close::KIND => {
+            Kind::Close => {
                 let close: Signed<Close> = Signed::decode(bytes, roster).unwrap();
                 self.endings.insert(round, close.message().ending);
             }
@@ -170,7 +175,7 @@ impl Ledger {
         self.endings.get(&round.get()).copied()
     }
 
-    /// Whether a round was published with everybody in it.
+    /// Returns whether a round was published with all users in it.
     pub(crate) fn is_full(&self, round: Round, roster: &Roster) -> bool {
         self.published.get(&round.get()).is_some_and(|set| set.len() == roster.users().len())
     }
@@ -179,7 +184,7 @@ impl Ledger {
         self.endings.values().copied()
     }
 
-    /// What can be said only at the end.
+    /// Checks what can be checked only at the end.
     pub(crate) fn close(&mut self) {
         for (&(user, round), hash) in &self.acknowledged {
             let Some(set) = self.published.get(&round) else { continue };

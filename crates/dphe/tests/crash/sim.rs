@@ -1,14 +1,14 @@
-//! The simulation: parties, disks, a network and a clock, in one thread, driven by one seed.
+//! The simulation: parties, disks, a network and a clock in one thread, driven by one seed.
 
 use std::collections::BTreeMap;
 
-use dphe::log::Log;
-use dphe::message::{Ending, Message, RoundTicket, Signed, Upload, kind};
+use dphe::party::log::Log;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Time, UserEvent,
-    UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Party as _, Time,
+    UserEvent, UserParty,
 };
-use dphe::{Digest, Error, Party, Round, UserId};
+use dphe::wire::{Ending, Header, Kind, RoundTicket, Signed};
+use dphe::{Digest, Error, PartyId, Round, UserId};
 use rand_core::Rng as _;
 
 use crate::ledger::Ledger;
@@ -22,95 +22,95 @@ pub(crate) enum Machine {
     User(Box<UserParty>),
 }
 
-/// A place where a party stores something: the tag of the record; 0 is a checkpoint.
+/// A point at which a party writes: the tag of the record, or 0 for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
-    pub(crate) party: Party,
+    pub(crate) party: PartyId,
     pub(crate) tag: u8,
 }
 
-/// The first bytes of a log.
+/// The prefix of a log.
 pub(crate) const PREFIX: u8 = 255;
-/// Tags of records that sabotage looks for.
+/// The tags of records that sabotage removes.
 const A_UPLOAD: u8 = 3;
 const G_FREEZE: u8 = 2;
 const G_COMMIT: u8 = 3;
 const G_RESULT: u8 = 4;
 
-/// How far a party gets with a write and what follows it.
+/// How far a party gets with a write, and with the messages after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     BeforeWrite,
-    /// Written, not yet on the disk: gone.
+    /// Written but not synced, and lost.
     Lost,
-    /// This many parts in 1024 of an append reached the disk, the rest is missing. A replacement is all there.
+    /// This many parts in 1024 of an append reached the disk, and the rest is missing. A replacement is complete.
     Torn(u32),
-    /// The same, but the file has its full length: the rest is zeros.
+    /// The same, but the file has its full length, and the rest is zeros.
     Blank(u32),
     Synced,
     SentOne,
     Sent,
 }
 
-/// A planned crash: at the `skip`-th next time the point is passed once the crash before it has happened.
+/// A planned crash: when the point is passed for the `skip`-th time after the previous crash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
     pub(crate) point: Point,
     pub(crate) mode: Mode,
     pub(crate) skip: u32,
-    /// How long the party stays away, in milliseconds.
+    /// How long the party stays down, in milliseconds.
     pub(crate) away: u64,
 }
 
-/// Faults at random, each in parts per thousand.
+/// Random faults, each in parts per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chaos {
     pub(crate) loss: u64,
-    /// Of a message to be on its way for seconds.
+    /// A message takes seconds.
     pub(crate) slow: u64,
-    /// Of a crash at a write.
+    /// A party crashes at a write.
     pub(crate) crash: u64,
-    /// Of a user to go away for long after a step.
+    /// A user disappears for long after a step.
     pub(crate) vanish: u64,
-    /// Of the program to give a round up.
+    /// The program aborts a round.
     pub(crate) abort: u64,
-    /// Of a user's program to hand in nothing when it should.
+    /// A user's program does not hand in an update.
     pub(crate) idle: u64,
 }
 
-/// What the program around the parties does wrong, on purpose.
+/// What the program around the parties does wrong on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     #[default]
     Nothing,
     /// Everything is sent before anything is stored.
     SendBeforeSync,
-    /// A loses the last upload when it restarts.
+    /// The aggregator loses the last upload when it restarts.
     ForgetUpload,
-    /// G loses its commitment when it restarts.
+    /// The key generator loses its commitment when it restarts.
     ForgetCommit,
-    /// G loses the freeze, A the last upload.
+    /// The key generator loses the freeze, and the aggregator the last upload.
     ForgetBoth,
     /// A torn tail is not cut off.
     KeepTail,
-    /// Nobody is woken up after a restart.
+    /// Parties are not woken after a restart.
     Sleep,
-    /// A user hands in the update of another one.
+    /// A user hands in the update of another user.
     WrongUpdate,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Messages may come twice, in parts per thousand.
+    /// How often messages arrive twice, in parts per thousand.
     pub(crate) duplicate: u64,
     pub(crate) crashes: Vec<Crash>,
     pub(crate) chaos: Chaos,
-    /// Rounds before faults stop; with planned crashes alone they stop when the last one has happened.
+    /// The number of rounds before faults stop. With planned crashes only, they stop after the last one.
     pub(crate) rounds: u64,
-    /// A cannot reach users: they get what answers their own requests.
+    /// The aggregator cannot reach users, who only get answers to their own requests.
     pub(crate) pull: bool,
-    /// Only the latest wake-up counts; otherwise the earliest.
+    /// Whether the latest wake-up counts, instead of the earliest.
     pub(crate) latest_alarm: bool,
     /// The model never changes, so that the differencing rule applies.
     pub(crate) same_model: bool,
@@ -133,7 +133,7 @@ impl Plan {
     }
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<String>,
@@ -149,9 +149,9 @@ pub(crate) struct Outcome {
     pub(crate) vanished: u64,
     pub(crate) unhappened: usize,
     pub(crate) steps: u64,
-    /// The most events a party was waiting for after faults had stopped.
+    /// The largest number of events until the end after faults had stopped.
     pub(crate) steps_to_end: u64,
-    /// Training was asked for more than once in one life of a user.
+    /// How often training was requested more than once between two restarts of a user.
     pub(crate) trained_twice: u64,
 }
 
@@ -160,12 +160,12 @@ enum Packet {
     Poll(UserId, Round),
 }
 
-/// What the program that runs a party does, later.
+/// What the program that runs a party does later.
 enum Job {
     Start,
     /// The operator ends the round.
     Abort,
-    /// The program does, because the key generator refuses the set.
+    /// The program aborts the round, because the key generator refuses the set.
     GiveUp,
     NewModel(Vec<u8>),
     Update(Round, Input),
@@ -173,26 +173,26 @@ enum Job {
 
 enum Event {
     Packet {
-        to: Party,
+        to: PartyId,
         packet: Packet,
     },
     Alarm {
-        party: Party,
+        party: PartyId,
         life: u64,
         at: u64,
     },
     Job {
-        party: Party,
+        party: PartyId,
         life: u64,
         job: Job,
     },
     Restart {
-        party: Party,
+        party: PartyId,
         life: u64,
     },
-    /// It dies without having been asked to do anything.
+    /// A party crashes at a time when it does nothing.
     Kill {
-        party: Party,
+        party: PartyId,
         away: u64,
     },
 }
@@ -213,22 +213,22 @@ pub(crate) struct Sim<'w> {
     now: u64,
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
-    nodes: BTreeMap<Party, Node>,
+    nodes: BTreeMap<PartyId, Node>,
     ledger: Ledger,
     outcome: Outcome,
-    /// Whether faults go on.
+    /// Whether faults still happen.
     rough: bool,
-    /// The models that were ever made, by digest: the program's own store.
+    /// All models by digest, in the store of the program.
     models: BTreeMap<Digest, Vec<u8>>,
-    /// The model made from the sum of a round.
+    /// The model computed from the sum of a round.
     made: BTreeMap<u64, Digest>,
-    /// Whose request is being answered.
+    /// The user whose request is being answered.
     asking: Option<UserId>,
 }
 
-/// Milliseconds A collects.
+/// How long the aggregator collects, in milliseconds.
 const DEADLINE: u64 = 7_000;
-/// Events from the end of the faults to the end of the run, at most.
+/// The largest number of events from the end of the faults to the end of the run.
 const PATIENCE: u64 = 3_000;
 const FIRST_MODEL: &[u8] = b"model 0";
 
@@ -269,7 +269,7 @@ impl<'w> Sim<'w> {
         sim.outcome
     }
 
-    /// Until every planned fault has happened.
+    /// Runs until every planned fault has happened.
     fn rough_part(&mut self) {
         let (rounds, steps) = (self.plan.rounds.max(1), 20_000);
         for _ in 0..steps {
@@ -283,11 +283,11 @@ impl<'w> Sim<'w> {
         }
     }
 
-    /// Everything works now: the round at hand ends, and one of the next two has everybody in it.
+    /// Runs without faults until the current round ends and one of the next two has all users in it.
     fn calm_part(&mut self) {
         self.rough = false;
         let from = self.ended() + 1 + u64::from(!self.is_idle());
-        let down: Vec<(Party, u64)> = self
+        let down: Vec<(PartyId, u64)> = self
             .nodes
             .iter()
             .filter(|(_, node)| node.machine.is_none())
@@ -314,7 +314,7 @@ impl<'w> Sim<'w> {
         self.ledger.violation(text);
     }
 
-    /// Whether there is no point in going on; sabotage is given the time to do its worst.
+    /// Returns whether the run can stop. Sabotage is given time to take effect.
     fn is_broken(&self) -> bool {
         self.plan.sabotage == Sabotage::Nothing && !self.ledger.violations.is_empty()
     }
@@ -322,14 +322,14 @@ impl<'w> Sim<'w> {
     fn is_well(&self, from: u64) -> bool {
         let roster = &self.world.roster;
         let last = (from..from + 2).filter_map(Round::new).rev().find(|&round| {
-            // where the model stays, a full set may differ by one user from one that was committed
+            // if the model does not change, a full set may differ by one user from an opened one
             if self.plan.same_model || self.world.loud {
                 self.ledger.ending(round).is_some()
             } else {
                 self.ledger.is_full(round, roster)
             }
         });
-        // users know of the end of it too
+        // users know that the round is over, too
         let user_is_on = |node: &Node, round: Round| match &node.machine {
             Some(Machine::User(user)) => user.round() > round,
             Some(_) => true,
@@ -338,7 +338,7 @@ impl<'w> Sim<'w> {
         last.is_some_and(|round| self.is_idle() && self.nodes.values().all(|node| user_is_on(node, round)))
     }
 
-    /// Rounds that A is done with.
+    /// The number of rounds that the aggregator has closed.
     fn ended(&self) -> u64 {
         (1..)
             .find(|&round| Round::new(round).and_then(|round| self.ledger.ending(round)).is_none())
@@ -347,10 +347,10 @@ impl<'w> Sim<'w> {
     }
 
     fn is_idle(&self) -> bool {
-        matches!(&self.nodes[&Party::Aggregator].machine, Some(Machine::Aggregator(party)) if party.is_idle())
+        matches!(&self.nodes[&PartyId::Aggregator].machine, Some(Machine::Aggregator(party)) if party.is_idle())
     }
 
-    /// Some deaths at any time.
+    /// Lets some parties crash at random times.
     fn kills(&mut self) {
         if self.plan.chaos.crash == 0 {
             return;
@@ -367,7 +367,7 @@ impl<'w> Sim<'w> {
         self.rng.next_u64() % n
     }
 
-    /// Whether something that happens so often in a thousand happens now.
+    /// Draws an event of this probability in parts per thousand.
     fn happens(&mut self, often: u64) -> bool {
         self.rough && often > 0 && self.below(1_000) < often
     }
@@ -377,12 +377,12 @@ impl<'w> Sim<'w> {
         self.queue.insert((self.now + after, self.sequence), event);
     }
 
-    fn later(&mut self, party: Party, after: u64, job: Job) {
+    fn later(&mut self, party: PartyId, after: u64, job: Job) {
         let life = self.nodes[&party].life;
         self.at(after, Event::Job { party, life, job });
     }
 
-    /// The next event; none is left if nobody waits for anything any more.
+    /// Returns the next event, if there is one.
     fn next(&mut self) -> bool {
         let Some(((time, _), event)) = self.queue.pop_first() else { return false };
         debug_assert!(time >= self.now);
@@ -417,14 +417,14 @@ impl<'w> Sim<'w> {
         true
     }
 
-    fn node(&mut self, party: Party) -> &mut Node {
+    fn node(&mut self, party: PartyId) -> &mut Node {
         self.nodes.get_mut(&party).unwrap()
     }
 
-    // --- what a program does around a party ---
+    // --- the program around a party ---
 
-    /// Starts a party from its disk, as a program would.
-    fn boot(&mut self, party: Party) {
+    /// Starts a party from its disk.
+    fn boot(&mut self, party: PartyId) {
         self.spoil(party);
         let disk = &self.nodes[&party].disk;
         let valid = match Log::recover(party, &self.world.roster, disk) {
@@ -446,20 +446,20 @@ impl<'w> Sim<'w> {
         let actions = actions
             .into_iter()
             .filter(|action| !(asleep && matches!(action, Action::Wake(_))))
-            // the first thing a party does is to cut a torn tail off
+            // a party first cuts off a torn tail
             .skip(usize::from(keep))
             .collect();
         self.carry_out(party, actions);
-        if party == Party::Aggregator && self.is_idle() {
+        if party == PartyId::Aggregator && self.is_idle() {
             self.later(party, 50, Job::Start);
         }
     }
 
-    fn spoil(&mut self, party: Party) {
+    fn spoil(&mut self, party: PartyId) {
         let forget = match (self.plan.sabotage, party) {
-            (Sabotage::ForgetUpload | Sabotage::ForgetBoth, Party::Aggregator) => A_UPLOAD,
-            (Sabotage::ForgetCommit, Party::KeyGenerator) => G_COMMIT,
-            (Sabotage::ForgetBoth, Party::KeyGenerator) => G_FREEZE,
+            (Sabotage::ForgetUpload | Sabotage::ForgetBoth, PartyId::Aggregator) => A_UPLOAD,
+            (Sabotage::ForgetCommit, PartyId::KeyGenerator) => G_COMMIT,
+            (Sabotage::ForgetBoth, PartyId::KeyGenerator) => G_FREEZE,
             _ => return,
         };
         let prefix = Log::new(party, &self.world.roster).prefix().len();
@@ -478,7 +478,7 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn crash(&mut self, party: Party, away: u64) {
+    fn crash(&mut self, party: PartyId, away: u64) {
         self.outcome.crashes += 1;
         let node = self.node(party);
         node.machine = None;
@@ -488,18 +488,18 @@ impl<'w> Sim<'w> {
         self.at(away, Event::Restart { party, life });
     }
 
-    fn tick(&mut self, party: Party) {
+    fn tick(&mut self, party: PartyId) {
         let (now, rng) = (Time(self.now), &mut self.rng);
         let result = match self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut()) {
             None => return,
-            Some(Machine::Aggregator(party)) => party.step(AggregatorEvent::Tick, now),
+            Some(Machine::Aggregator(party)) => party.step(AggregatorEvent::Tick, now, rng),
             Some(Machine::KeyGenerator(party)) => party.step(KeyGeneratorEvent::Tick, now, rng),
             Some(Machine::User(party)) => party.step(UserEvent::Tick, now, rng),
         };
         self.answer(party, "tick", result);
     }
 
-    fn receive(&mut self, party: Party, packet: Packet) {
+    fn receive(&mut self, party: PartyId, packet: Packet) {
         let (now, rng, models, world) = (Time(self.now), &mut self.rng, &self.models, self.world);
         let mut asking = None;
         let mut name = "message";
@@ -507,20 +507,20 @@ impl<'w> Sim<'w> {
             (Some(Machine::Aggregator(party)), Packet::Poll(user, round)) => {
                 asking = Some(user);
                 name = "poll";
-                party.step(AggregatorEvent::Poll { user, round }, now)
+                party.step(AggregatorEvent::Poll { user, round }, now, rng)
             }
             (Some(Machine::Aggregator(party)), Packet::Message(bytes)) => {
-                if kind(&bytes) == Ok(Upload::KIND) {
+                if Header::peek(&bytes).is_ok_and(|header| header.kind == Kind::Upload) {
                     asking = UserId::new(u32::from_be_bytes(bytes[31..35].try_into().unwrap()));
                 }
-                party.step(AggregatorEvent::Message(bytes), now)
+                party.step(AggregatorEvent::Message(bytes), now, rng)
             }
             (Some(Machine::KeyGenerator(party)), Packet::Message(bytes)) => {
                 party.step(KeyGeneratorEvent::Message(bytes), now, rng)
             }
             (Some(Machine::User(party)), Packet::Message(bytes)) => {
-                if kind(&bytes) == Ok(RoundTicket::KIND) {
-                    // the program fetches the model that goes with it
+                if Header::peek(&bytes).is_ok_and(|header| header.kind == Kind::RoundTicket) {
+                    // the program fetches the model of the ticket
                     let ticket: Signed<RoundTicket> = Signed::decode(&bytes, &world.roster).unwrap();
                     let model = models[&ticket.message().model].clone();
                     party.step(UserEvent::Begin { ticket: bytes, model }, now, rng)
@@ -531,17 +531,17 @@ impl<'w> Sim<'w> {
             _ => return,
         };
         self.asking = asking;
-        if party == Party::KeyGenerator
-            && result.as_ref().is_err_and(|error| error.code() == "set_difference")
+        if party == PartyId::KeyGenerator
+            && result.as_ref().is_err_and(|error| error.code().as_str() == "set_difference")
         {
-            // the answer to A's request says so, and its program gives up
-            self.later(Party::Aggregator, 5, Job::GiveUp);
+            // the aggregator's program sees the refusal and aborts the round
+            self.later(PartyId::Aggregator, 5, Job::GiveUp);
         }
         self.answer(party, name, result);
         self.asking = None;
     }
 
-    fn work(&mut self, party: Party, job: Job) {
+    fn work(&mut self, party: PartyId, job: Job) {
         let (now, rng) = (Time(self.now), &mut self.rng);
         let machine = self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut());
         match (machine, job) {
@@ -550,12 +550,10 @@ impl<'w> Sim<'w> {
                     return;
                 }
                 let round = machine.round().get();
-                // the model of the latest round that is over and had one
+                // the model of the latest published round
                 let model = self.made.range(..round).next_back().map(|(_, &model)| model);
                 let model = model.unwrap_or_else(|| Digest::of_model(FIRST_MODEL));
-                let mut nonce = [0; 16];
-                rng.fill_bytes(&mut nonce);
-                let result = machine.step(AggregatorEvent::Start { model, deadline: DEADLINE, nonce }, now);
+                let result = machine.step(AggregatorEvent::Start { model, deadline: DEADLINE }, now, rng);
                 self.answer(party, "start", result);
                 if self.happens(self.plan.chaos.abort) {
                     let longest = if self.below(2) == 0 { 100 } else { 9_000 };
@@ -563,10 +561,10 @@ impl<'w> Sim<'w> {
                     self.later(party, after, Job::Abort);
                 }
             }
-            // an operator who meant a rough round does not come to end a calm one
+            // an abort that was planned during faults is dropped after them
             (Some(Machine::Aggregator(_)), Job::Abort) if !self.rough => {}
             (Some(Machine::Aggregator(machine)), Job::Abort | Job::GiveUp) => {
-                let result = machine.step(AggregatorEvent::Abort, now);
+                let result = machine.step(AggregatorEvent::Abort, now, rng);
                 self.answer(party, "abort", result);
             }
             (Some(Machine::Aggregator(machine)), Job::NewModel(model)) => {
@@ -574,7 +572,7 @@ impl<'w> Sim<'w> {
                 self.models.insert(Digest::of_model(&model), model.clone());
                 self.made.insert(round, Digest::of_model(&model));
                 let event = AggregatorEvent::NewModel { round: machine.round(), model };
-                let result = machine.step(event, now);
+                let result = machine.step(event, now, rng);
                 self.answer(party, "new model", result);
             }
             (Some(Machine::User(machine)), Job::Update(round, input)) => {
@@ -593,27 +591,27 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn answer(&mut self, party: Party, event: &str, result: Result<Vec<Action>, Error>) {
+    fn answer(&mut self, party: PartyId, event: &str, result: Result<Vec<Action>, Error>) {
         match result {
             Ok(actions) => self.carry_out(party, actions),
             Err(error) => self.ledger.refused(party, event, &error),
         }
     }
 
-    // --- carrying out what a party wants ---
+    // --- the actions of a party ---
 
-    fn carry_out(&mut self, party: Party, mut actions: Vec<Action>) {
+    fn carry_out(&mut self, party: PartyId, mut actions: Vec<Action>) {
         if self.plan.sabotage == Sabotage::SendBeforeSync {
             actions.sort_by_key(|action| !matches!(action, Action::Send { .. } | Action::Announce(_)));
         }
-        // a crash that waits for the messages after a write
+        // a crash that happens after the messages that follow a write
         let mut pending: Option<(Mode, u64)> = None;
         for action in actions {
             match (&action, pending) {
                 (Action::Append(_) | Action::Replace(_), Some((_, away))) => return self.crash(party, away),
                 (Action::Append(bytes), None) => {
                     let tag = if bytes.starts_with(b"DPHELOG1") { PREFIX } else { bytes[8] };
-                    if party == Party::KeyGenerator && tag == G_RESULT {
+                    if party == PartyId::KeyGenerator && tag == G_RESULT {
                         self.ledger.opened(&bytes[8 + 1 + 8..bytes.len() - 32], self.world);
                     }
                     match self.write(
@@ -644,15 +642,15 @@ impl<'w> Sim<'w> {
                 }
                 (Action::Announce(message), _) => {
                     for user in self.world.roster.users() {
-                        self.send(party, Party::User(user), message);
+                        self.send(party, PartyId::User(user), message);
                         if let Some((Mode::SentOne, away)) = pending {
                             return self.crash(party, away);
                         }
                     }
                 }
                 (Action::Poll(round), _) => {
-                    let Party::User(user) = party else { continue };
-                    self.transmit(party, Party::Aggregator, Packet::Poll(user, *round));
+                    let PartyId::User(user) = party else { continue };
+                    self.transmit(party, PartyId::Aggregator, Packet::Poll(user, *round));
                 }
                 (Action::Wake(Time(at)), _) => self.wake(party, *at),
                 (Action::Notify(_), _) => {
@@ -664,19 +662,19 @@ impl<'w> Sim<'w> {
         if let Some((_, away)) = pending {
             return self.crash(party, away);
         }
-        if matches!(party, Party::User(_)) && self.happens(self.plan.chaos.vanish) {
+        if matches!(party, PartyId::User(_)) && self.happens(self.plan.chaos.vanish) {
             self.outcome.vanished += 1;
             let away = 5_000 + self.below(40_000);
             self.crash(party, away);
         }
     }
 
-    fn send(&mut self, from: Party, to: Party, message: &[u8]) {
+    fn send(&mut self, from: PartyId, to: PartyId, message: &[u8]) {
         self.ledger.send(from, to, message, &self.world.roster);
         self.transmit(from, to, Packet::Message(message.to_vec()));
     }
 
-    /// Writes, as far as it gets: a crash to come after what follows, or at once.
+    /// Writes as far as the mode allows, and returns a crash that happens later, if any.
     fn write(
         &mut self,
         point: Point,
@@ -699,7 +697,7 @@ impl<'w> Sim<'w> {
             }
             Some((Mode::Blank(parts), away)) => {
                 let (before, tag) = (disk.len(), point.tag);
-                // a file system tears between sectors; a cut within the hash is as if it were before
+                // file systems tear writes between sectors; a cut within the hash is treated as one before it
                 let cut = cut(parts).min(length - 32).max(8);
                 put(disk, if tag == PREFIX { 1 } else { cut });
                 if tag == PREFIX {
@@ -742,10 +740,10 @@ impl<'w> Sim<'w> {
         Some((mode, self.below(3_000)))
     }
 
-    fn transmit(&mut self, from: Party, to: Party, packet: Packet) {
+    fn transmit(&mut self, from: PartyId, to: PartyId, packet: Packet) {
         if self.plan.pull
-            && from == Party::Aggregator
-            && matches!(to, Party::User(user) if self.asking != Some(user))
+            && from == PartyId::Aggregator
+            && matches!(to, PartyId::User(user) if self.asking != Some(user))
         {
             return;
         }
@@ -763,7 +761,7 @@ impl<'w> Sim<'w> {
             after += self.below(12_000);
         }
         self.at(after, Event::Packet { to, packet });
-        // copies go on even when everything else works
+        // messages are duplicated even without other faults
         if self.plan.duplicate > 0 && self.below(1_000) < self.plan.duplicate {
             self.outcome.duplicated += 1;
             let after = after + self.below(3_000);
@@ -771,7 +769,7 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn wake(&mut self, party: Party, at: u64) {
+    fn wake(&mut self, party: PartyId, at: u64) {
         let (latest, now) = (self.plan.latest_alarm, self.now);
         let node = self.node(party);
         let at = at.max(now);
@@ -783,9 +781,9 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn notice(&mut self, party: Party, notice: Notice) {
+    fn notice(&mut self, party: PartyId, notice: Notice) {
         match (notice, party) {
-            (Notice::Train { round, support }, Party::User(user)) => {
+            (Notice::Train { round, support }, PartyId::User(user)) => {
                 let node = self.node(party);
                 let life = node.life;
                 if node.trained == Some((life, round)) {
@@ -803,7 +801,7 @@ impl<'w> Sim<'w> {
                     self.later(party, after, Job::Update(round, input));
                 }
             }
-            (Notice::Opened { sum, .. }, Party::Aggregator) => {
+            (Notice::Opened { sum, .. }, PartyId::Aggregator) => {
                 let model = if self.plan.same_model {
                     FIRST_MODEL.to_vec()
                 } else {
@@ -817,10 +815,10 @@ impl<'w> Sim<'w> {
                 };
                 self.later(party, 20, Job::NewModel(model));
             }
-            (Notice::Finished { .. }, Party::Aggregator) => self.later(party, 50, Job::Start),
-            // it heard of a later round first
-            (Notice::Finished { ending: None, .. }, Party::User(_)) => {}
-            (Notice::Finished { round, ending: Some(ending), included, model }, Party::User(user)) => {
+            (Notice::Finished { .. }, PartyId::Aggregator) => self.later(party, 50, Job::Start),
+            // the user heard of a later round first
+            (Notice::Finished { ending: None, .. }, PartyId::User(_)) => {}
+            (Notice::Finished { round, ending: Some(ending), included, model }, PartyId::User(user)) => {
                 self.ledger.finished(user, round, ending, included, model.as_deref());
             }
             (notice, party) => self.ledger.violation(format!("{party:?} is told {notice:?}")),

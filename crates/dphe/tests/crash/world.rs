@@ -1,12 +1,11 @@
-//! The parties' keys, and what each user adds.
+//! The keys of the parties, and the updates of users.
 
 use std::collections::BTreeMap;
 
-use dphe::party::{AggregatorParty, KeyGeneratorParty, Time};
+use dphe::party::{AggregatorParty, KeyGeneratorParty, Party as _, PartyContext, Time};
 use dphe::{
-    AggregatorKeys, ClipRule, Error, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile,
-    PublicSupport, Roster, Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, UserId, UserKeys,
-    hazmat,
+    AggregatorKeys, ClipRule, Error, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile, PublicSupport,
+    Roster, Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, UserId, UserKeys, hazmat,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::SeedableRng;
@@ -20,7 +19,7 @@ const Q: u128 = 0xe20b_f9cb_9861_6691_b2b6_4225_6277_0a8f;
 
 const SCALE_BITS: u8 = 16;
 
-/// A task, its roster, and what is needed to start each party as often as it crashes.
+/// A task with everything that is needed to start its parties repeatedly.
 pub(crate) struct World {
     pub(crate) roster: Roster,
     /// Whether a round may fail.
@@ -31,7 +30,7 @@ pub(crate) struct World {
     users: BTreeMap<UserId, UserKeys>,
 }
 
-/// What one user adds in one round, in fixed point.
+/// The update of one user in one round, in fixed point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
     pub(crate) weights: Vec<i64>,
@@ -39,8 +38,8 @@ pub(crate) struct Input {
 }
 
 impl World {
-    /// A task of this profile. In the first rounds of a `loud` one the last user sends more than the task allows, so that
-    /// opening fails.
+    /// Creates a task of this profile. In the first rounds of a `loud` one, the last user sends larger values than
+    /// the task allows, so that opening fails.
     pub(crate) fn new(profile: Profile, users: u32, loud: bool) -> Self {
         let (block, capacity) = match profile {
             Profile::Full => (2, 5),
@@ -77,42 +76,48 @@ impl World {
             let last = *users.last().unwrap();
             user_keys.insert(last, key_generator(&task, noise, &seeds).enroll(last, &mut rng(0)));
         }
-        let identities = users.iter().map(|&user| (user, identity(Party::User(user)).identity())).collect();
-        let (a, g) = (identity(Party::Aggregator).identity(), identity(Party::KeyGenerator));
+        let identities = users.iter().map(|&user| (user, identity(PartyId::User(user)).identity())).collect();
+        let (a, g) = (identity(PartyId::Aggregator).identity(), identity(PartyId::KeyGenerator));
         let roster = Roster::new(task, 0, keys.encryption_key(), a, &g, identities).unwrap();
         Self { roster, loud, noise, seeds, aggregator: keys.aggregator_keys(), users: user_keys }
     }
 
-    pub(crate) fn parties(&self) -> Vec<Party> {
-        [Party::Aggregator, Party::KeyGenerator]
+    pub(crate) fn parties(&self) -> Vec<PartyId> {
+        [PartyId::Aggregator, PartyId::KeyGenerator]
             .into_iter()
-            .chain(self.roster.users().map(Party::User))
+            .chain(self.roster.users().map(PartyId::User))
             .collect()
     }
 
     /// Starts a party from what its disk holds.
-    pub(crate) fn start(&self, party: Party, log: &[u8], now: Time) -> Result<(Machine, Vec<Action>), Error> {
-        let (identity, roster, one) = (identity(party), self.roster.clone(), Threads::ONE);
+    pub(crate) fn start(
+        &self,
+        party: PartyId,
+        log: &[u8],
+        now: Time,
+    ) -> Result<(Machine, Vec<Action>), Error> {
+        let context = PartyContext {
+            identity: identity(party),
+            roster: self.roster.clone(),
+            log,
+            threads: Threads::ONE,
+        };
         match party {
-            Party::Aggregator => {
-                AggregatorParty::start(self.aggregator.clone(), identity, roster, log, one, now)
-                    .map(|(party, actions)| (Machine::Aggregator(Box::new(party)), actions))
-            }
-            Party::KeyGenerator => {
-                let keys = key_generator(roster.task(), self.noise, &self.seeds);
-                KeyGeneratorParty::start(keys, identity, roster, log, one, now)
+            PartyId::Aggregator => AggregatorParty::start(self.aggregator.clone(), context, now)
+                .map(|(party, actions)| (Machine::Aggregator(Box::new(party)), actions)),
+            PartyId::KeyGenerator => {
+                let keys = key_generator(self.roster.task(), self.noise, &self.seeds);
+                KeyGeneratorParty::start(keys, context, now)
                     .map(|(party, actions)| (Machine::KeyGenerator(Box::new(party)), actions))
             }
-            // the loud one has a clip of its own
-            Party::User(user) => {
-                hazmat::start_user(self.users[&user].clone(), identity, roster, log, one, now)
-                    .map(|(party, actions)| (Machine::User(Box::new(party)), actions))
-            }
+            // the loud user has a larger clip
+            PartyId::User(user) => hazmat::start_user(self.users[&user].clone(), context, now)
+                .map(|(party, actions)| (Machine::User(Box::new(party)), actions)),
         }
     }
 
-    /// User n adds 4^n wherever it adds something: a digit above 1 of a sum in base 4 is somebody counted twice, a digit that
-    /// is missing somebody lost. Where it adds differs from life to life, as if training were random.
+    /// User n adds 4^n to every weight that it changes. In base 4, a digit above 1 of a sum is a user counted twice,
+    /// and a missing digit is a lost user. The changed weights differ between restarts, as if training were random.
     pub(crate) fn input(&self, user: UserId, round: Round, life: u64, support: &PublicSupport) -> Input {
         let task = self.roster.task();
         let value = 1i64 << (2 * user.get());
@@ -126,7 +131,7 @@ impl World {
                 .filter(|index| !(index + turn).is_multiple_of(3))
                 .for_each(|index| weights[index] = value);
         }
-        // only an update sealed under other rules can say this
+        // only an update that was sealed with a larger clip can carry this
         let loud = self.users[&user].task() != task && round == Round::FIRST;
         Input { weights, dense: if loud { value << 10 } else { value } }
     }
@@ -142,10 +147,10 @@ impl Input {
         self.dense += other.dense;
     }
 
-    pub(crate) fn to_update(&self) -> LocalUpdate {
+    pub(crate) fn to_update(&self) -> Update {
         let float = |&x: &i64| x as f64 / f64::from(1 << SCALE_BITS);
         let weights: Vec<f64> = self.weights.iter().map(float).collect();
-        LocalUpdate::new(SparseVector::from_dense(&weights).unwrap()).with_dense(vec![float(&self.dense)])
+        Update::new(SparseVector::from_dense(&weights).unwrap()).with_dense(vec![float(&self.dense)])
     }
 }
 
@@ -153,11 +158,11 @@ pub(crate) fn rng(seed: u64) -> Rng {
     Rng::seed_from_u64(seed)
 }
 
-fn identity(party: Party) -> IdentityKey {
+fn identity(party: PartyId) -> IdentityKey {
     IdentityKey::from_seed(&match party {
-        Party::Aggregator => [101; 32],
-        Party::KeyGenerator => [102; 32],
-        Party::User(user) => [user.get() as u8; 32],
+        PartyId::Aggregator => [101; 32],
+        PartyId::KeyGenerator => [102; 32],
+        PartyId::User(user) => [user.get() as u8; 32],
     })
 }
 

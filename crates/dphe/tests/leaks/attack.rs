@@ -1,22 +1,22 @@
-//! A curious aggregator's attempt at the user-shared permutation, from what it keeps of several rounds. It is the same
-//! code for every profile: whether it works is up to the permutations.
+//! The attack of a curious aggregator on the user-shared permutation, from its records of several rounds. The code is
+//! the same for all profiles. Whether it succeeds depends on the permutations.
 
 use std::collections::HashMap;
 
 use crate::transcript::Seen;
 
-/// Most rounds that fit a trace.
+/// The largest number of rounds in a trace.
 pub(crate) const MOST_ROUNDS: usize = 128;
 
-/// Rounds as bits: in which of them did something happen?
+/// The rounds in which something happened, as bits.
 type Trace = u128;
 
-/// What the aggregator has written down.
+/// What the aggregator has recorded.
 pub(crate) struct Notes {
     users: usize,
-    /// For each permuted position and each number of users from 0 on, the rounds in which so many sent it.
+    /// For each permuted index and each number of users from 0, the rounds in which that many users sent it.
     positions: Vec<Vec<Trace>>,
-    /// For each index, the rounds in which its published sum was not zero.
+    /// For each position, the rounds in which its published sum was not zero.
     indices: Vec<Trace>,
 }
 
@@ -25,7 +25,7 @@ impl Notes {
         Self { users, positions: vec![vec![0; users + 1]; dimension], indices: vec![0; dimension] }
     }
 
-    /// Writes round `t` down.
+    /// Records round `t`.
     pub(crate) fn add(&mut self, t: usize, seen: &Seen) {
         assert!(t < MOST_ROUNDS);
         let mut counts = vec![0; self.positions.len()];
@@ -34,7 +34,8 @@ impl Notes {
         seen.sum.iter().zip(&mut self.indices).for_each(|(&sum, trace)| *trace |= Trace::from(sum != 0) << t);
     }
 
-    /// By equal traces over the first `rounds`: an index and a position that share a trace with nobody else belong together.
+    /// Guesses by equal traces over the first `rounds`. A position and a permuted index belong together if no others
+    /// have their trace.
     pub(crate) fn by_signature(&self, rounds: usize) -> Vec<Option<u32>> {
         let known = known(rounds);
         let mut table: HashMap<Trace, (usize, usize, u32)> = HashMap::new();
@@ -52,8 +53,8 @@ impl Notes {
             .collect()
     }
 
-    /// By likelihood, for uploads with pads: for each index the position whose counts fit best. The aggregator is
-    /// taken to know the true density and that of what is sent.
+    /// Guesses by likelihood, for uploads with pads: for each position the permuted index whose counts fit best. The
+    /// aggregator is assumed to know the density of the weights and of the uploads.
     pub(crate) fn by_likelihood(&self, rounds: usize, density: f64, sent: f64) -> Vec<Option<u32>> {
         let known = known(rounds);
         let scores = self.scores(density, sent);
@@ -74,17 +75,17 @@ impl Notes {
             .collect()
     }
 
-    /// For each number of users who sent a position: how much that speaks for a sum that is zero, or not.
+    /// For each number of users who sent a position, the evidence for a sum that is zero or not.
     fn scores(&self, density: f64, sent: f64) -> Vec<[f64; 2]> {
         let pad = (sent - density) / (1.0 - density);
-        let nobody = (1.0 - density).powi(self.users as i32);
+        let no_user = (1.0 - density).powi(self.users as i32);
         (0..=self.users)
             .map(|count| {
                 let all = binomial(self.users, count, sent);
-                let zero = nobody * binomial(self.users, count, pad);
-                // never quite impossible: a sum may cancel
+                let zero = no_user * binomial(self.users, count, pad);
+                // never impossible, because terms of a sum may cancel
                 let weigh = |p: f64| (p.max(1e-9) / all).ln();
-                [weigh(zero / nobody), weigh((all - zero) / (1.0 - nobody))]
+                [weigh(zero / no_user), weigh((all - zero) / (1.0 - no_user))]
             })
             .collect()
     }
@@ -99,13 +100,13 @@ fn binomial(n: usize, k: usize, p: f64) -> f64 {
     choose * p.powi(k as i32) * (1.0 - p).powi((n - k) as i32)
 }
 
-/// How many guesses are right.
+/// Counts the guesses that are right.
 pub(crate) fn hits(guesses: &[Option<u32>], phi: &[u32]) -> usize {
     guesses.iter().zip(phi).filter(|&(&guess, &position)| guess == Some(position)).count()
 }
 
-/// The share of a permutation of `dimension` positions that signatures of this many rounds single out, if each bit is set
-/// with probability `union`: nobody else among the others has the same one.
+/// The share of a permutation of `dimension` positions that traces of this many rounds identify, if each bit is set
+/// with probability `union`.
 pub(crate) fn expected_share(dimension: usize, union: f64, rounds: usize) -> f64 {
     (0..=rounds)
         .map(|ones| {

@@ -1,13 +1,15 @@
-//! A task run for real, and what the aggregator sees of it: the bodies of uploads, its own permutations, the sum.
+//! Runs a task, and records what the aggregator sees: the bodies of uploads, its own permutations, and the sum.
 
 use chacha20::ChaCha20Rng;
+use dphe::scheme::RoundParams;
+use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, KeyGenerator, LocalUpdate, Overlap, Profile, Round, SealedUpdate, SparseVector, TaskConfig,
-    TaskId, TaskParams, Threads, User, UserId, hazmat,
+    Aggregator, KeyGenerator, Overlap, Profile, Round, SealedUpdate, SparseVector, TaskConfig, TaskId,
+    TaskParams, Threads, Update, User, UserId, hazmat,
 };
 use rand_core::{Rng as _, SeedableRng as _};
 
-/// One thread each: the test runner uses the others.
+/// One thread per test, because the test runner uses the others.
 pub(crate) const THREADS: Threads = Threads::ONE;
 
 /// A task with chosen seeds, so that a test can check guesses against the permutations.
@@ -21,16 +23,16 @@ pub(crate) struct Session {
     ua: Vec<[u8; 32]>,
 }
 
-/// What a round leaves with the aggregator.
+/// What the aggregator learns in a round.
 pub(crate) struct Seen {
-    /// For each user, the positions it sent, in the frame of the user-shared permutation: as far as the aggregator gets.
+    /// For each user, the positions that it sent, after the user-shared permutation.
     pub(crate) sent: Vec<Vec<u32>>,
-    /// The published sums, in true order.
+    /// The published sums, by position.
     pub(crate) sum: Vec<i64>,
     pub(crate) overlap: Overlap,
 }
 
-/// A configuration of toy size: 256-bit keys, one weight a position.
+/// A toy task: 256-bit keys, and one weight per position.
 pub(crate) fn config(profile: Profile, users: usize, dimension: usize, capacity: usize) -> TaskConfig {
     let mut config = TaskConfig::new(profile, 1, dimension as u32, users.max(3) as u32);
     config.key_bits = 256;
@@ -59,29 +61,29 @@ impl Session {
         Self { task, key_generator, aggregator, users, rng, us, ua }
     }
 
-    /// The permutation that the aggregator must not learn: from a position to where it is summed.
+    /// The user-shared permutation, which the aggregator must not learn.
     pub(crate) fn phi(&self, round: Round) -> Vec<u32> {
         hazmat::user_shared_table(&self.task, self.us, round).unwrap()
     }
 
-    /// The permutation that the aggregator shares with a user.
+    /// The user-aggregator permutation of a user.
     pub(crate) fn phi_of(&self, user: usize, round: Round) -> Vec<u32> {
         hazmat::user_aggregator_table(&self.task, self.ua[user], round, self.users[user].id()).unwrap()
     }
 
-    /// Weights at these indices, each above zero, so that no sum cancels.
+    /// Positive weights at these indices, so that no sum is zero.
     pub(crate) fn vector(&mut self, support: &[u32]) -> SparseVector {
         let values = support.iter().map(|_| f64::from(1 + self.rng.next_u32() % 60_000) / 65_536.0).collect();
         SparseVector::new(self.task.dimension(), support.to_vec(), values).unwrap()
     }
 
-    /// The body of an upload, as it travels.
+    /// Returns the number of ciphertexts and the body of an upload.
     pub(crate) fn seal(&mut self, user: usize, round: Round, vector: SparseVector) -> (u32, Vec<u8>) {
-        let sealed = self.users[user].seal(round, &LocalUpdate::new(vector), &mut self.rng, THREADS).unwrap();
-        (sealed.ciphertexts(&self.task) as u32, sealed.to_body())
+        let sealed = self.users[user].seal(round, &Update::new(vector), &mut self.rng, THREADS).unwrap();
+        (sealed.ciphertexts() as u32, sealed.to_bytes())
     }
 
-    /// The slots of a body, read as anybody can who gets hold of it.
+    /// Returns the permuted indices of a body, which anyone who has the body can read.
     pub(crate) fn slots(&self, body: &[u8]) -> Vec<u32> {
         let capacity = self.task.capacity();
         let ciphertext = 2 * self.task.key_bits().get() as usize / 8;
@@ -93,7 +95,7 @@ impl Session {
             .collect()
     }
 
-    /// The slots with a user's own permutation undone.
+    /// Returns the permuted indices with the user-aggregator permutation undone.
     pub(crate) fn undo(&self, user: usize, round: Round, slots: &[u32]) -> Vec<u32> {
         let inverse = inverse(&self.phi_of(user, round));
         slots.iter().map(|&slot| inverse[slot as usize]).collect()
@@ -106,8 +108,15 @@ impl Session {
         for (user, support) in supports.iter().enumerate() {
             let vector = self.vector(support);
             let (count, body) = self.seal(user, round, vector);
-            let update =
-                SealedUpdate::from_body(&self.task, round, self.users[user].id(), count, &body).unwrap();
+            let update = SealedUpdate::from_bytes(
+                &body,
+                &UploadParams {
+                    params: &RoundParams::new(&self.task, round),
+                    user: self.users[user].id(),
+                    count,
+                },
+            )
+            .unwrap();
             collecting.accept(update, THREADS).unwrap();
             let mut positions = self.undo(user, round, &self.slots(&body));
             positions.sort_unstable();
@@ -115,27 +124,27 @@ impl Session {
         }
         let overlap = collecting.overlap();
         let sum =
-            self.key_generator.open(collecting.close(THREADS).unwrap(), &mut self.rng, THREADS).unwrap();
+            self.key_generator.open(collecting.finish(THREADS).unwrap(), &mut self.rng, THREADS).unwrap();
         self.users.iter_mut().for_each(|user| user.advance(round.next()));
         self.aggregator.advance(round.next());
         Seen { sent, sum: sum.weights().to_vec(), overlap }
     }
 
-    /// Random supports, ascending: each user's of this size, independent of the others'.
+    /// Draws a random support of this size for each user, ascending.
     pub(crate) fn supports(&mut self, size: usize) -> Vec<Vec<u32>> {
         let dimension = self.task.dimension();
         (0..self.users.len()).map(|_| subset(&mut self.rng, dimension, size)).collect()
     }
 }
 
-/// The inverse of a permutation.
+/// Returns the inverse of a permutation.
 pub(crate) fn inverse(table: &[u32]) -> Vec<u32> {
     let mut inverse = vec![0; table.len()];
     table.iter().enumerate().for_each(|(from, &to)| inverse[to as usize] = from as u32);
     inverse
 }
 
-/// A random subset of `0..all`, ascending.
+/// Draws a random subset of `0..all`, ascending.
 pub(crate) fn subset(rng: &mut ChaCha20Rng, all: usize, size: usize) -> Vec<u32> {
     let mut items: Vec<u32> = (0..all as u32).collect();
     for i in 0..size {
@@ -147,7 +156,7 @@ pub(crate) fn subset(rng: &mut ChaCha20Rng, all: usize, size: usize) -> Vec<u32>
     items
 }
 
-/// Rounds from 1 on.
+/// The rounds from 1 on.
 pub(crate) fn rounds(count: usize) -> impl Iterator<Item = Round> {
     (1..=count as u64).filter_map(Round::new)
 }

@@ -1,4 +1,4 @@
-// The aggregator's keys have no user-shared seed.
+// The aggregator's keys do not contain the user-shared seed.
 fn main() {}
 
 pub fn read(keys: &dphe::AggregatorKeys) {

@@ -1,4 +1,4 @@
-// Noise cannot be copied.
+// A blinding cannot be cloned.
 fn main() {
     clone::<dphe_paillier::Blinding>();
 }

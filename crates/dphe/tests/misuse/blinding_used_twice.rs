@@ -1,4 +1,4 @@
-// Noise is used up by the encryption that uses it.
+// An encryption consumes its blinding.
 use dphe_paillier::{Blinding, EncryptionKey, Plaintext, Threads};
 
 fn main() {}

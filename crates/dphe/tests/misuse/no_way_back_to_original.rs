@@ -1,5 +1,5 @@
-// One user's indices never come back to the frame of the weights.
-use dphe::{IndexMatrix, Permuted, UserSharedPermutation};
+// The indices of one user are never moved back to the task's positions.
+use dphe::scheme::{IndexMatrix, Permuted, UserSharedPermutation};
 
 fn main() {}
 

@@ -1,5 +1,5 @@
-// The user-shared permutation comes first.
-use dphe::{IndexMatrix, Original, UserAggregatorPermutation};
+// The user-shared permutation is applied first.
+use dphe::scheme::{IndexMatrix, Original, UserAggregatorPermutation};
 
 fn main() {}
 

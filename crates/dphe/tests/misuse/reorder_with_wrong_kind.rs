@@ -1,5 +1,5 @@
-// The aggregator undoes its own permutation and no other.
-use dphe::{DoublyPermuted, IndexMatrix, UserSharedPermutation};
+// The aggregator undoes the user-aggregator permutation and no other.
+use dphe::scheme::{DoublyPermuted, IndexMatrix, UserSharedPermutation};
 
 fn main() {}
 

@@ -1,6 +1,6 @@
-// A seed cannot be read, written or sent.
+// A seed cannot be converted to bytes.
 fn main() {
-    bytes::<dphe::UserSharedSeed>();
+    bytes::<dphe::scheme::UserSharedSeed>();
 }
 
 fn bytes<T: AsRef<[u8]>>() {}

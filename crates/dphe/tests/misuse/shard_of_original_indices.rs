@@ -1,5 +1,5 @@
-// Indices that were not permuted do not travel.
-use dphe::{IndexMatrix, Original, SealedShard, SealedValues};
+// Indices that were not permuted cannot be sent.
+use dphe::scheme::{IndexMatrix, Original, SealedShard, SealedValues};
 
 fn main() {}
 

@@ -1,5 +1,5 @@
-// Indices that were permuted once do not travel either.
-use dphe::{IndexMatrix, Permuted, SealedShard, SealedValues};
+// Indices that were permuted once cannot be sent either.
+use dphe::scheme::{IndexMatrix, Permuted, SealedShard, SealedValues};
 
 fn main() {}
 

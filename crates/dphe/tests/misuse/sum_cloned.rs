@@ -1,4 +1,4 @@
-// A sum cannot be copied.
+// A sealed sum cannot be cloned.
 fn main() {
     clone::<dphe::SealedSum>();
 }

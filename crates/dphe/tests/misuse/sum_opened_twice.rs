@@ -1,4 +1,4 @@
-// A sum is used up when it is opened.
+// Opening a sealed sum consumes it.
 use dphe::{KeyGenerator, SealedSum, Threads};
 
 fn main() {}

@@ -1,8 +1,8 @@
-// There is no sum but that of a round that was closed.
-use dphe::{Round, SealedSum, SealedValues};
+// A sealed sum comes only from a finished round.
+use dphe::scheme::{SealedSum, SealedValues};
 
 fn main() {}
 
 pub fn forge(values: SealedValues, dense: SealedValues) -> SealedSum {
-    SealedSum { values, dense, round: Round::FIRST }
+    SealedSum { values, dense, users: Vec::new() }
 }

@@ -1,4 +1,4 @@
-// The seeds of a user are nobody else's business.
+// The seeds of a user cannot be read.
 fn main() {}
 
 pub fn read(keys: &dphe::UserKeys) {

@@ -1,4 +1,4 @@
-//! Reading the files under `vectors/`.
+//! Reads the files in `vectors/`.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -34,7 +34,7 @@ pub(crate) fn table(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(number).collect()
 }
 
-/// Floats as the hexadecimal digits of their bits.
+/// Reads floats from the hexadecimal digits of their bits.
 pub(crate) fn floats(value: &Value) -> Vec<f64> {
     let bits = |bits: &Value| u64::from_str_radix(bits.as_str().unwrap(), 16).unwrap();
     value.as_array().unwrap().iter().map(|value| f64::from_bits(bits(value))).collect()

@@ -1,21 +1,21 @@
-//! What the tests share: fixed keys, tasks ready to run, and the sum worked out by hand.
+//! Shared by the tests: fixed keys, small tasks, and an independent fixed-point encoding.
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part of it")]
 
 use std::collections::BTreeMap;
 
 use chacha20::ChaCha20Rng;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Time, UserEvent,
-    UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
+    Time, UserEvent, UserParty,
 };
 use dphe::{
-    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, LocalUpdate, NoiseMode, Party, Profile, Roster,
-    Round, SparseVector, TaskConfig, TaskId, TaskParams, Threads, User, UserId, UserKeys,
+    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile, Roster, Round,
+    SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, User, UserId, UserKeys,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::{Rng as _, SeedableRng as _};
 
-/// Safe primes, made for tests and for nothing else: everybody can read them.
+/// Safe primes for tests only. They are public.
 const FACTORS: [(u32, &str, &str); 3] = [
     (256, "ca6eafddecc6e7908fd3ae792bea7477", "c59d1ee7c87fc3fad7feb92f96388fbb"),
     (
@@ -41,7 +41,7 @@ pub fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The factors of the key of this length.
+/// Returns the factors of the test key with this length.
 pub fn factors(bits: u32) -> (Vec<u8>, Vec<u8>) {
     let (_, p, q) = FACTORS.into_iter().find(|&(b, ..)| b == bits).unwrap();
     (unhex(p), unhex(q))
@@ -56,12 +56,12 @@ pub fn rng(seed: u64) -> ChaCha20Rng {
     ChaCha20Rng::seed_from_u64(seed)
 }
 
-/// A number below `bound`.
+/// Draws a number below `bound`.
 pub fn below(rng: &mut ChaCha20Rng, bound: usize) -> usize {
     (rng.next_u64() % bound.max(1) as u64) as usize
 }
 
-/// Some numbers below `bound`, distinct, ascending.
+/// Draws distinct numbers below `bound`, ascending.
 pub fn choose(rng: &mut ChaCha20Rng, count: usize, bound: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..bound).collect();
     for i in 0..count {
@@ -121,7 +121,7 @@ pub struct Roles {
     pub rng: ChaCha20Rng,
 }
 
-/// The roles of a task with users 1, 2, ...
+/// Creates the roles of a task with users 1, 2, ...
 pub fn roles(config: TaskConfig, users: u32, seed: u64) -> Roles {
     roles_of(task(config), users, seed)
 }
@@ -135,7 +135,7 @@ pub fn roles_of(task: TaskParams, users: u32, seed: u64) -> Roles {
     Roles { key_generator, aggregator, users, rng }
 }
 
-/// `w 2^f` to the nearest integer, ties to the even one, limited: by floor and remainder, not as the crate does it.
+/// Encodes a weight by floor and remainder, independently of the crate.
 pub fn encoded(w: f64, config: &TaskConfig) -> i64 {
     let x = w * f64::from(config.scale_bits).exp2();
     let (floor, rest) = (x.floor(), x - x.floor());
@@ -144,28 +144,28 @@ pub fn encoded(w: f64, config: &TaskConfig) -> i64 {
     (floor as i128 + i128::from(up)).clamp(-most, most) as i64
 }
 
-/// An update with these weights and dense values.
-pub fn update(dimension: usize, weights: &[(u32, f64)], dense: &[f64]) -> LocalUpdate {
+/// Creates an update with these weights and dense values.
+pub fn update(dimension: usize, weights: &[(u32, f64)], dense: &[f64]) -> Update {
     let (indices, values) = weights.iter().copied().unzip();
-    LocalUpdate::new(SparseVector::new(dimension, indices, values).unwrap()).with_dense(dense.to_vec())
+    Update::new(SparseVector::new(dimension, indices, values).unwrap()).with_dense(dense.to_vec())
 }
 
 pub const ONE: Threads = Threads::ONE;
 pub const NOW: Time = Time(0);
 pub const MODEL: &[u8] = b"the model before";
 
-/// The parties of a task, ready to be started (and started again).
+/// The parties of a task, which can be started repeatedly.
 pub struct Parties {
     pub roster: Roster,
     pub roles: Roles,
     user_keys: BTreeMap<UserId, UserKeys>,
 }
 
-pub fn identity(party: Party) -> IdentityKey {
+pub fn identity(party: PartyId) -> IdentityKey {
     let seed = match party {
-        Party::Aggregator => 201,
-        Party::KeyGenerator => 202,
-        Party::User(user) => user.get() as u8,
+        PartyId::Aggregator => 201,
+        PartyId::KeyGenerator => 202,
+        PartyId::User(user) => user.get() as u8,
     };
     IdentityKey::from_seed(&[seed; 32])
 }
@@ -173,56 +173,57 @@ pub fn identity(party: Party) -> IdentityKey {
 impl Parties {
     pub fn new(config: TaskConfig, users: u32) -> Self {
         let mut roles = roles(config, users, 5);
-        // who is in already gets the same keys again
+        // an enrolled user gets the same keys again
         let enroll = |n| (user_id(n), roles.key_generator.enroll(user_id(n), &mut roles.rng));
         let user_keys = (1..=users).map(enroll).collect();
-        let ids = (1..=users).map(|n| (user_id(n), identity(Party::User(user_id(n))).identity()));
+        let ids = (1..=users).map(|n| (user_id(n), identity(PartyId::User(user_id(n))).identity()));
         let roster = Roster::new(
             roles.key_generator.task().clone(),
             1,
             roles.key_generator.encryption_key(),
-            identity(Party::Aggregator).identity(),
-            &identity(Party::KeyGenerator),
+            identity(PartyId::Aggregator).identity(),
+            &identity(PartyId::KeyGenerator),
             ids.collect::<BTreeMap<_, _>>(),
         )
         .unwrap();
         Self { roster, roles, user_keys }
     }
 
-    /// The key generator's keys once more: the same seeds, from the same random numbers.
+    /// Creates the key generator again, with the same seeds.
     fn key_generator(&self) -> KeyGenerator {
         let task = self.roster.task().clone();
         roles_of(task, self.roster.users().len() as u32, 5).key_generator
     }
 
+    fn context<'a>(&self, party: PartyId, log: &'a [u8]) -> PartyContext<'a> {
+        PartyContext { identity: identity(party), roster: self.roster.clone(), log, threads: ONE }
+    }
+
     pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, dphe::Error> {
-        let party = Party::KeyGenerator;
-        KeyGeneratorParty::start(self.key_generator(), identity(party), self.roster.clone(), log, ONE, NOW)
-            .map(|(party, _)| party)
+        let party = PartyId::KeyGenerator;
+        KeyGeneratorParty::start(self.key_generator(), self.context(party, log), NOW).map(|(party, _)| party)
     }
 
     pub fn start_aggregator(&self, log: &[u8]) -> Result<AggregatorParty, dphe::Error> {
-        let (keys, party) = (self.roles.key_generator.aggregator_keys(), Party::Aggregator);
-        AggregatorParty::start(keys, identity(party), self.roster.clone(), log, ONE, NOW)
-            .map(|(party, _)| party)
+        let (keys, party) = (self.roles.key_generator.aggregator_keys(), PartyId::Aggregator);
+        AggregatorParty::start(keys, self.context(party, log), NOW).map(|(party, _)| party)
     }
 
     pub fn start_user(&self, number: u32, log: &[u8]) -> Result<UserParty, dphe::Error> {
         let user = user_id(number);
         let keys = self.user_keys[&user].clone();
-        UserParty::start(keys, identity(Party::User(user)), self.roster.clone(), log, ONE, NOW)
-            .map(|(p, _)| p)
+        UserParty::start(keys, self.context(PartyId::User(user), log), NOW).map(|(p, _)| p)
     }
 }
 
-/// Everything that parties wrote and sent in one round.
+/// Everything that the parties wrote and sent in one round.
 #[derive(Default)]
 pub struct Transcript {
-    /// Every message, in order, with its sender.
-    pub messages: Vec<(Party, Vec<u8>)>,
-    /// Every state that a log went through.
-    pub logs: BTreeMap<Party, Vec<Vec<u8>>>,
-    /// Snapshots of the key generator's log just before it got a message.
+    /// Every message in order, with its sender.
+    pub messages: Vec<(PartyId, Vec<u8>)>,
+    /// Every state of each log.
+    pub logs: BTreeMap<PartyId, Vec<Vec<u8>>>,
+    /// The key generator's log before each message that it received, with the message.
     pub before: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -233,25 +234,26 @@ impl Transcript {
     }
 }
 
-/// Runs one round of all users with given updates, and keeps everything.
-pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Transcript {
+/// Runs one round with the given updates, and records everything.
+pub fn transcript(parties: &Parties, update: impl Fn(u32) -> Update) -> Transcript {
     let mut t = Transcript::default();
-    let mut rng = rng(77);
+    let (mut rng, mut nonces) = (rng(77), rng(3));
     let mut generator = parties.start_key_generator(&[]).unwrap();
     let mut aggregator = parties.start_aggregator(&[]).unwrap();
     let ids: Vec<UserId> = parties.roster.users().collect();
     let mut users: BTreeMap<UserId, UserParty> =
         ids.iter().map(|&id| (id, parties.start_user(id.get(), &[]).unwrap())).collect();
-    let prefix = |party| dphe::log::Log::new(party, &parties.roster).prefix().to_vec();
-    let mut logs: BTreeMap<Party, Vec<u8>> = BTreeMap::new();
-    logs.insert(Party::Aggregator, prefix(Party::Aggregator));
-    logs.insert(Party::KeyGenerator, prefix(Party::KeyGenerator));
+    let prefix = |party| dphe::party::log::Log::new(party, &parties.roster).prefix().to_vec();
+    let mut logs: BTreeMap<PartyId, Vec<u8>> = BTreeMap::new();
+    logs.insert(PartyId::Aggregator, prefix(PartyId::Aggregator));
+    logs.insert(PartyId::KeyGenerator, prefix(PartyId::KeyGenerator));
     for &id in &ids {
-        logs.insert(Party::User(id), prefix(Party::User(id)));
+        logs.insert(PartyId::User(id), prefix(PartyId::User(id)));
     }
     let mut queue = std::collections::VecDeque::new();
-    let start = AggregatorEvent::Start { model: Digest::of_model(MODEL), deadline: 1000, nonce: [3; 16] };
-    let mut done: Vec<(Party, Vec<Action>)> = vec![(Party::Aggregator, aggregator.step(start, NOW).unwrap())];
+    let start = AggregatorEvent::Start { model: Digest::of_model(MODEL), deadline: 1000 };
+    let mut done: Vec<(PartyId, Vec<Action>)> =
+        vec![(PartyId::Aggregator, aggregator.step(start, NOW, &mut nonces).unwrap())];
     loop {
         for (party, actions) in std::mem::take(&mut done) {
             for action in actions {
@@ -267,18 +269,18 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                     Action::Announce(message) => {
                         for &id in users.keys() {
                             t.messages.push((party, message.clone()));
-                            queue.push_back((Party::User(id), message.clone()));
+                            queue.push_back((PartyId::User(id), message.clone()));
                         }
                         continue;
                     }
                     Action::Poll(round) => {
-                        let Party::User(user) = party else { panic!("only users ask") };
+                        let PartyId::User(user) = party else { panic!("only users ask") };
                         let event = AggregatorEvent::Poll { user, round };
-                        done.push((Party::Aggregator, aggregator.step(event, NOW).unwrap()));
+                        done.push((PartyId::Aggregator, aggregator.step(event, NOW, &mut nonces).unwrap()));
                         continue;
                     }
                     Action::Notify(dphe::party::Notice::Train { round, .. }) => {
-                        let Party::User(id) = party else { panic!("only users train") };
+                        let PartyId::User(id) = party else { panic!("only users train") };
                         let event = UserEvent::Update { round, update: update(id.get()) };
                         let actions = users.get_mut(&id).unwrap().step(event, NOW, &mut rng).unwrap();
                         done.push((party, actions));
@@ -287,11 +289,11 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                     Action::Notify(dphe::party::Notice::Opened { sum, .. }) => {
                         let model = b"the model after".to_vec();
                         let event = AggregatorEvent::NewModel { round: sum.round(), model };
-                        done.push((party, aggregator.step(event, NOW).unwrap()));
+                        done.push((party, aggregator.step(event, NOW, &mut nonces).unwrap()));
                         continue;
                     }
-                    // what it has to do at once, the key generator does on the next tick
-                    Action::Wake(NOW) if party == Party::KeyGenerator => {
+                    // the key generator opens sums on the next tick
+                    Action::Wake(NOW) if party == PartyId::KeyGenerator => {
                         done.push((party, generator.step(KeyGeneratorEvent::Tick, NOW, &mut rng).unwrap()));
                         continue;
                     }
@@ -305,12 +307,12 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
         }
         let Some((to, message)) = queue.pop_front() else { return t };
         let actions = match to {
-            Party::Aggregator => aggregator.step(AggregatorEvent::Message(message), NOW),
-            Party::KeyGenerator => {
+            PartyId::Aggregator => aggregator.step(AggregatorEvent::Message(message), NOW, &mut nonces),
+            PartyId::KeyGenerator => {
                 t.before.push((logs[&to].clone(), message.clone()));
                 generator.step(KeyGeneratorEvent::Message(message), NOW, &mut rng)
             }
-            Party::User(id) => {
+            PartyId::User(id) => {
                 let user = users.get_mut(&id).unwrap();
                 if message[5] == 2 {
                     let event = UserEvent::Begin { ticket: message, model: MODEL.to_vec() };
@@ -320,7 +322,7 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> LocalUpdate) -> Tra
                 }
             }
         };
-        // the close after a publish finds the round closed already
+        // after a publish message, the round is over when the close message arrives
         match actions {
             Ok(actions) => done.push((to, actions)),
             Err(dphe::Error::Stale { .. }) => {}

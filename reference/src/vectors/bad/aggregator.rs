@@ -1,10 +1,10 @@
-//! What the key generator says and the aggregator must refuse.
+//! Messages of the key generator that the aggregator must refuse.
 
 use super::super::transcript::Transcript;
 use super::{Bad, COLLECTING, Case, FROZEN, Party, REQUESTED, put};
 use crate::wire::message::{Message, Sender, payload_hash};
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     tickets(bad);
     freeze_acks(bad);
@@ -43,7 +43,7 @@ fn freeze_acks(bad: &mut Bad<'_>) {
     }
 }
 
-/// The result with another payload, well hashed and signed: what a broken key generator might send.
+/// Makes the result with another payload, correctly hashed and signed, as a broken key generator might send it.
 fn with_payload(t: &Transcript, edit: impl FnOnce(&mut Vec<u8>)) -> Message {
     let mut message = t.get("result").clone();
     edit(&mut message.body);

@@ -1,4 +1,4 @@
-//! What can be wrong with any message: cut short, another version, too many, forged, of another task or round.
+//! Errors that any message can have: truncation, version, size, signature, task and round.
 
 use num_bigint::BigUint;
 
@@ -7,7 +7,7 @@ use super::{Bad, CLOSED, COLLECTING, Case, FROZEN, Party, REQUESTED, put, sender
 use crate::wire::derive::Digest;
 use crate::wire::message::{Message, Sender};
 
-/// Where in the header things are.
+/// Offsets in the header.
 pub(super) const VERSION: usize = 4;
 const TYPE: usize = 5;
 const TASK: usize = 6;
@@ -16,7 +16,7 @@ pub(super) const ROUND: usize = 22;
 const ROLE: usize = 30;
 const USER: usize = 31;
 
-/// Every message, whom it is for, and what comes before it.
+/// Returns every message with its recipient and the messages before it.
 const STAGES: &[(Party, &str, &[&str])] = &[
     (Party::KeyGenerator, "round_open", &[]),
     (Party::KeyGenerator, "freeze", &["round_open"]),
@@ -32,7 +32,7 @@ const STAGES: &[(Party, &str, &[&str])] = &[
     (Party::User(5), "close", &["ticket"]),
 ];
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     for &(party, name, given) in STAGES {
         let at = |row| Stage { case: Case { row, party, given }, name };
@@ -64,7 +64,7 @@ impl Stage<'_> {
     }
 }
 
-/// The sparse task has all of it, the full one a part: the code is the same.
+/// The sparse task has all of them and the full task has some, because both use the same code.
 fn thorough(bad: &Bad<'_>) -> bool {
     bad.t.name == "sparse"
 }
@@ -113,7 +113,7 @@ fn versions(bad: &mut Bad<'_>) {
     }
 }
 
-/// Counts and lengths that the task does not allow, refused before anything is read for them.
+/// Adds counts and lengths that the task does not allow. They are refused before anything else is read.
 fn sizes(bad: &mut Bad<'_>) {
     let freeze =
         Stage { case: Case { row: 3, party: Party::KeyGenerator, given: &["round_open"] }, name: "freeze" };
@@ -130,7 +130,7 @@ fn sizes(bad: &mut Bad<'_>) {
         for count in [2u32, 4] {
             let message = bad.put(stage.name, at, &count.to_be_bytes());
             let comment = "a count that is allowed, but the list is that of three";
-            // a publish message has a body, which may begin anywhere
+            // a publish message has a body, so its fields may end anywhere
             if at == 108 {
                 stage.add(bad, &format!("list-of-{count}"), comment, &message.bytes(), "encoding");
             }
@@ -155,7 +155,7 @@ fn sizes(bad: &mut Bad<'_>) {
     decrypt.add(bad, "body-too-long", "longer than any sum of the task", &long.bytes(), "size");
 }
 
-/// Another list of users in a freeze or publish message.
+/// Replaces the list of users in a freeze or publish message.
 pub(super) fn replace_users(message: &mut Message, at: usize, users: &[(u32, Digest)]) {
     message.header.truncate(at);
     message.header.extend((users.len() as u32).to_be_bytes());
@@ -181,7 +181,7 @@ fn forged(bad: &mut Bad<'_>, stage: Stage<'_>) {
     signed("signature-zero", "zeros", &[0; 64]);
     signed("signature-s", "one bit of s", &flipped(40));
     signed("signature-s-plus-l", "s + l: the same number, not canonical", &not_canonical(&good.signature));
-    // R = identity, s = 0: verifies for a key of small order under lax rules
+    // R = identity and s = 0 is valid for a key of small order under lax rules
     let mut identity = [0; 64];
     identity[0] = 1;
     signed("signature-identity", "R is the identity, s is 0", &identity);
@@ -213,7 +213,7 @@ fn other_server(from: Sender) -> Sender {
     if from == Sender::Aggregator { Sender::KeyGenerator } else { Sender::Aggregator }
 }
 
-/// The same signature with s + l, where l is the order of the group.
+/// Returns the same signature with s + l, where l is the order of the group.
 fn not_canonical(signature: &[u8]) -> Vec<u8> {
     let order: BigUint = (BigUint::from(1u8) << 252) + 27_742_317_777_372_353_535_851_937_790_883_648_493u128;
     let mut s = (BigUint::from_bytes_le(&signature[32..]) + order).to_bytes_le();
@@ -234,7 +234,7 @@ fn other_task(bad: &mut Bad<'_>, stage: Stage<'_>) {
 fn other_round(bad: &mut Bad<'_>, stage: Stage<'_>) {
     let mut rounds = vec![(0, "stale"), (2, "future"), (u64::MAX, "future")];
     if let (Party::User(_), "ticket") = (stage.case.party, stage.name) {
-        // a user may have been away for any number of rounds
+        // a user may have missed any number of rounds
         rounds.truncate(1);
     }
     for (round, expected) in rounds {
@@ -243,7 +243,7 @@ fn other_round(bad: &mut Bad<'_>, stage: Stage<'_>) {
     }
 }
 
-/// Rounds when there has been one.
+/// Adds rounds that are wrong after round 1.
 fn after_the_round(bad: &mut Bad<'_>) {
     let case = Case { row: 8, party: Party::KeyGenerator, given: CLOSED };
     for (round, expected) in [(0, "stale"), (1, "stale"), (3, "future"), (u64::MAX, "future")] {

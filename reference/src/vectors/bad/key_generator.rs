@@ -1,4 +1,4 @@
-//! What the aggregator asks and the key generator must refuse.
+//! Requests of the aggregator that the key generator must refuse.
 
 use super::super::json::{hex, number, object, text};
 use super::super::transcript::{UPLOADERS, USERS};
@@ -12,7 +12,7 @@ const TICKETED: &[&str] = &["round_open"];
 const FROZEN: &[&str] = &["round_open", "freeze"];
 const RELEASED: &[&str] = &["round_open", "freeze", "decrypt"];
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     opens(bad);
     freezes(bad);
@@ -91,7 +91,7 @@ fn freezes(bad: &mut Bad<'_>) {
     }
 }
 
-/// Sets that must not be opened. A publish message with such a set is refused in the same way by users.
+/// Adds sets that must not be opened. Users refuse a publish message with such a set in the same way.
 pub(super) const SETS: &[(&str, &[u32], &str)] = &[
     ("none", &[], "set_small"),
     ("one", &[1], "set_small"),
@@ -117,8 +117,8 @@ fn sets(bad: &mut Bad<'_>) {
     }
 }
 
-/// Round 2 on the model of round 1. The key generator's ticket of round 2 names its own log, which nobody else
-/// can foresee: whoever uses the vector puts in the hash of the ticket that was issued, and signs again.
+/// Adds round 2 on the model of round 1. The ticket of round 2 names the key generator's log, which the vector cannot
+/// predict. A test must insert the hash of the issued ticket and sign again.
 fn differences(bad: &mut Bad<'_>) {
     let less: &[&[u32]] = &[&[1, 2, 5], &[1, 2, 9], &[1, 5, 9], &[2, 5, 9]];
     let runs = [
@@ -211,7 +211,7 @@ fn decrypts(bad: &mut Bad<'_>) {
     }
 }
 
-/// Sums that are not the frozen one.
+/// Adds sums that differ from the frozen one.
 fn sums(bad: &mut Bad<'_>) {
     let width = bad.t.policy().ciphertext_bytes();
     let (sum, occupied) = bad.t.sum_of(&UPLOADERS);
@@ -227,7 +227,7 @@ fn sums(bad: &mut Bad<'_>) {
         crate::wire::seal::ciphertext_bytes(bad.t.policy(), &bad.t.key, &c)
     };
     let scaled = [&sum[..last], &square(&sum[last..], 2)].concat();
-    // c (1 + n): one more in the lowest slot, which is c1 + c0 mod n
+    // c (1 + n) adds one to the lowest slot, which is c1 + c0 mod n
     let tagged = {
         let n = &bad.t.key.n;
         let (c1, c0) = sum[last..].split_at(width / 2);
@@ -251,10 +251,10 @@ fn sums(bad: &mut Bad<'_>) {
         ("empty", "nothing", (vec![], 0)),
     ];
     for (id, comment, (body, occupied_now)) in altered {
-        // as the transport would bring it: the header is right, the body is not
+        // changed in transport: the header is right, the body is not
         let message = Message { body: body.clone(), ..bad.t.get("decrypt").clone() };
         bad.message(case(26, FROZEN), &format!("decrypt-body-{id}"), comment, &message, "equation");
-        // as A would send it
+        // sent by A: the header matches the body
         let message: Message = bad.t.decrypt(&freeze, &body, occupied_now);
         let comment = format!("{comment}; the request names it");
         bad.message(case(26, FROZEN), &format!("decrypt-sum-{id}"), &comment, &message, "equation");
@@ -268,7 +268,7 @@ fn sums(bad: &mut Bad<'_>) {
     bad.message(case(26, FROZEN), "decrypt-hash", comment, &message, "equation");
 }
 
-/// After a request has been committed nothing else is answered.
+/// Adds requests after another request has been committed.
 fn committed(bad: &mut Bad<'_>) {
     let case = case(27, RELEASED);
     let (sum, occupied) = bad.t.sum_of(&[1, 2]);
@@ -278,7 +278,7 @@ fn committed(bad: &mut Bad<'_>) {
     bad.message(case, "decrypt-all-committed", "another freeze after the commitment", &all, "committed");
     let message = bad.flip("decrypt", 71);
     bad.message(case, "decrypt-hash-committed", "another hash after the commitment", &message, "committed");
-    // the same set, or it would be refused for its difference
+    // the same set, because another set would be refused for its difference
     let (sum, occupied) = bad.t.sum_of(&UPLOADERS);
     let comment = "a new attempt with the same set after the commitment";
     let message = bad.t.freeze(2, &sum, occupied, &UPLOADERS);

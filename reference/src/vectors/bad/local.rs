@@ -1,4 +1,4 @@
-//! What does not come over the wire: keys and logs.
+//! Local inputs: keys and logs.
 
 use num_bigint::BigUint;
 
@@ -8,7 +8,7 @@ use super::Bad;
 use crate::rng::Rng;
 use crate::wire::log;
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     if bad.t.name == "sparse" {
         encryption_keys(bad);
@@ -16,7 +16,7 @@ pub(super) fn add(bad: &mut Bad<'_>) {
     logs(bad);
 }
 
-/// Moduli that are none. `bits` is what the policy says.
+/// Adds invalid moduli. `bits` is the length in the policy.
 fn encryption_keys(bad: &mut Bad<'_>) {
     let n = &bad.t.key.n;
     let (prime_128, prime_256) = (keys::prime(128), keys::prime(256));
@@ -24,7 +24,7 @@ fn encryption_keys(bad: &mut Bad<'_>) {
     let odd = |x: BigUint| x | BigUint::from(1u8);
     let multiple = |of: u32| {
         let start = &prime_256 - &prime_256 % of;
-        // the lowest of these that is odd
+        // an odd multiple
         if start.bit(0) { start } else { start + of }
     };
     for (id, comment, bits, modulus) in [
@@ -51,7 +51,7 @@ fn encryption_keys(bad: &mut Bad<'_>) {
     }
 }
 
-/// The log files of a party. What is in a record is the party's own affair: here anything.
+/// Adds log files of a party. The contents of records are arbitrary here.
 fn logs(bad: &mut Bad<'_>) {
     let mut rng = Rng::new(&format!("bad/logs/{}", bad.t.name));
     let (role, user) = if bad.t.name == "sparse" { (2, 0) } else { (3, 9) };
@@ -86,7 +86,7 @@ fn logs(bad: &mut Bad<'_>) {
         }
         log::read(&prefix, input)
     };
-    let is = |found: Option<log::Found>, records: usize, length: usize| {
+    let is = |found: Option<log::LogContents>, records: usize, length: usize| {
         assert!(found.is_some_and(|found| found.records == records && found.length == length));
     };
     is(one("whole".into(), "as it should be", &file), 3, file.len());

@@ -18,7 +18,7 @@ fn case(row: u8) -> Case<'static> {
     Case { row, party: Party::Aggregator, given: COLLECTING }
 }
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     strangers(bad);
     header(bad);
@@ -31,7 +31,7 @@ pub(super) fn add(bad: &mut Bad<'_>) {
     order(bad);
 }
 
-/// The upload of user 1 with another body, well hashed and signed.
+/// Makes the upload of user 1 with another body, correctly hashed and signed.
 fn with_body(bad: &Bad<'_>, edit: impl FnOnce(&mut Vec<u8>)) -> Message {
     let good = bad.t.get("upload_1");
     let mut body = good.body.clone();
@@ -48,7 +48,7 @@ fn strangers(bad: &mut Bad<'_>) {
     for user in [3u32, 4, 10, u32::MAX] {
         let mut message = good.clone();
         super::put(&mut message, 31, &user.to_be_bytes());
-        // nobody knows this identity
+        // the identity is not in the roster
         message.sign(&ed25519_dalek::SigningKey::from_bytes(&[user as u8; 32]));
         let id = format!("upload-from-{user}");
         bad.message(case(6), &id, "a user who is not enrolled", &message, "unknown_user");
@@ -124,7 +124,7 @@ fn body(bad: &mut Bad<'_>) {
     bad.message(case(1), "upload-body-of-2", "the body of another upload", &message, "encoding");
 }
 
-/// Two shards of two slots each, in the sparse task.
+/// Adds errors in the permuted indices of two shards, in the sparse task.
 fn slots(bad: &mut Bad<'_>) {
     let width = bad.t.policy().ciphertext_bytes();
     let positions = bad.t.policy().positions();
@@ -159,7 +159,7 @@ fn slots(bad: &mut Bad<'_>) {
     one("zeros", "all slots 0", 12, &[(0, 0), (4, 0), (second, 0), (second + 4, 0)], "index_order");
 }
 
-/// Where the ciphertexts of the body are: two in different shards, and the last dense one.
+/// Returns the offsets of ciphertexts in the body: two in different shards, and the last dense one.
 fn places(bad: &Bad<'_>) -> Vec<(&'static str, usize)> {
     let width = bad.t.policy().ciphertext_bytes();
     let last = bad.t.get("upload_1").body.len() - width;
@@ -186,7 +186,7 @@ fn ciphertexts(bad: &mut Bad<'_>) {
     }
 }
 
-/// Noise is known again by c mod n, the second half of a ciphertext.
+/// Adds reused noise. It is recognised by c mod n, the second half of a ciphertext.
 fn nonces(bad: &mut Bad<'_>) {
     let width = bad.t.policy().ciphertext_bytes();
     let places = places(bad);

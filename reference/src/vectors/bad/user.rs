@@ -1,4 +1,4 @@
-//! What a user must refuse: tickets, acknowledgements, published models, and its own weights.
+//! Inputs that a user must refuse: tickets, acknowledgements, published models, and its own weights.
 
 use super::super::json::float_bits;
 use super::super::transcript::UPLOADERS;
@@ -8,10 +8,10 @@ use super::{Bad, Case, Party, put};
 use crate::wire::message::{Message, Sender};
 use crate::wire::task::Profile;
 
-/// The user who has not uploaded: nothing in a published set is its own.
+/// The user who has not uploaded, so that no published set contains its update.
 const BYSTANDER: Party = Party::User(5);
 
-/// Adds them.
+/// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     tickets(bad);
     models(bad);
@@ -183,7 +183,7 @@ fn published_models(bad: &mut Bad<'_>) {
     }
 }
 
-/// The log of G must never be shorter than it was, nor have another head.
+/// Adds logs of G that are shorter than before or have another head.
 fn rollbacks(bad: &mut Bad<'_>) {
     let case = |given| Case { row: 31, party: BYSTANDER, given };
     let head = bad.t.get("result").header[112..144].to_vec();
@@ -207,7 +207,7 @@ fn rollbacks(bad: &mut Bad<'_>) {
     }
 }
 
-/// Weights as a learner might hand them over.
+/// Adds weights of a faulty learner.
 struct Update {
     weights: Vec<f64>,
     dense: Vec<f64>,
@@ -223,7 +223,7 @@ fn weights(bad: &mut Bad<'_>) {
         bad.end(vector, &[("dense", float_bits(&update.dense))], expected);
     };
     let ticketed: &[&str] = &["ticket"];
-    // inside the support whatever it is, and occupied
+    // an occupied index, which is inside the support
     let place = t.users[0].weights.iter().position(|&w| w != 0.0).unwrap_or(0);
     let signalling = f64::from_bits(0x7ff0_0000_0000_0001);
     for (id, w, expected) in [

@@ -1,16 +1,16 @@
-//! The header of an array file: a dictionary with `descr`, `fortran_order` and `shape`.
+//! The header of an `.npy` file: a Python dictionary with `descr`, `fortran_order` and `shape`.
 
 use std::io::{self, Read, Write};
 
 use crate::Error;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// NumPy's headers of plain arrays are a few hundred bytes.
+/// The longest header. NumPy's headers of plain arrays have at most a few hundred bytes.
 const LONGEST: usize = 1 << 16;
-/// No array here has more axes than two.
+/// The largest number of axes that is parsed. The arrays used here have at most two.
 const MOST_AXES: usize = 8;
 
-/// The kind of an element; numbers are bytes, or characters of strings.
+/// The type of an element with its size in bytes, or in characters for Unicode strings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Element {
     Float(usize),
@@ -29,7 +29,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a header; also says how many bytes it took.
+    /// Reads a header and returns it with its length in bytes.
     pub(super) fn read(reader: &mut impl Read) -> Result<(Self, u64), Error> {
         let mut start = [0; 8];
         reader.read_exact(&mut start).map_err(|_| not_an_array())?;
@@ -40,16 +40,16 @@ impl Header {
         let size_bytes = match start[6] {
             1 => 2,
             2 | 3 => 4,
-            version => return Err(bad(format!("version {version} of the format is unknown"))),
+            version => return Err(bad(format!("version {version} of the format is not supported"))),
         };
         reader.read_exact(&mut length[..size_bytes]).map_err(|_| not_an_array())?;
         let length = u32::from_le_bytes(length) as usize;
         if length > LONGEST {
-            return Err(bad(format!("a header of {length} bytes is not one of a plain array")));
+            return Err(bad(format!("a header of {length} bytes is too long for a plain array")));
         }
         let mut text = vec![0; length];
-        reader.read_exact(&mut text).map_err(|_| bad("the header is cut off"))?;
-        let text = core::str::from_utf8(&text).map_err(|_| bad("the header is no text"))?;
+        reader.read_exact(&mut text).map_err(|_| bad("the header is truncated"))?;
+        let text = core::str::from_utf8(&text).map_err(|_| bad("the header is not UTF-8 text"))?;
         Ok((Parser { rest: text }.header()?, (8 + size_bytes + length) as u64))
     }
 
@@ -64,17 +64,17 @@ impl Header {
         }
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub(super) fn count(&self) -> Result<usize, Error> {
         let count = self.shape.iter().try_fold(1usize, |count, &axis| count.checked_mul(axis));
-        // bytes must be countable too
+        // the number of bytes must not overflow either
         count
             .filter(|count| count.checked_mul(self.item_bytes().max(1)).is_some())
             .ok_or_else(|| bad(format!("the shape {:?} is too large", self.shape)))
     }
 }
 
-/// Writes a header that ends at a multiple of 64 bytes, as NumPy does.
+/// Writes a header padded to a multiple of 64 bytes, as NumPy does.
 pub(super) fn write(out: &mut impl Write, kind: &str, shape: &[usize]) -> io::Result<()> {
     let axes: String = shape.iter().map(|axis| format!("{axis},")).collect();
     let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({axes}), }}");
@@ -89,7 +89,7 @@ pub(super) fn write(out: &mut impl Write, kind: &str, shape: &[usize]) -> io::Re
     out.write_all(header.as_bytes())
 }
 
-/// The little of Python's syntax that NumPy writes.
+/// A parser for the subset of Python's syntax that NumPy writes.
 struct Parser<'a> {
     rest: &'a str,
 }
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
 
     fn string(&mut self) -> Result<&'a str, Error> {
         let quote = if self.take("'") { '\'' } else { self.expect("\"").map(|()| '"')? };
-        let (string, after) = self.rest.split_once(quote).ok_or_else(|| bad("the header is cut off"))?;
+        let (string, after) = self.rest.split_once(quote).ok_or_else(|| bad("the header is truncated"))?;
         self.rest = after;
         Ok(string)
     }
@@ -148,11 +148,11 @@ impl<'a> Parser<'a> {
             let rest = self.rest.trim_start();
             let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
             let axis =
-                rest[..digits].parse().map_err(|_| bad("the shape in the header is no list of sizes"))?;
+                rest[..digits].parse().map_err(|_| bad("the shape in the header is not a list of sizes"))?;
             self.rest = &rest[digits..];
             shape.push(axis);
             if shape.len() > MOST_AXES {
-                return Err(bad("an array of so many axes holds neither features nor labels"));
+                return Err(bad("the array has too many axes for features or labels"));
             }
             self.take(",");
         }
@@ -160,7 +160,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What `<f4` and its like mean, and whether bytes are to be reversed.
+/// Parses a NumPy type such as `<f4`, and returns whether it is big-endian.
 fn element(kind: &str) -> Result<(Element, bool), Error> {
     let (order, rest) = match kind.chars().next() {
         Some(order @ ('<' | '>' | '|' | '=')) => (order, &kind[1..]),
@@ -169,14 +169,14 @@ fn element(kind: &str) -> Result<(Element, bool), Error> {
     let unknown = || {
         Error::table(
             format!("elements of type {kind} are not supported"),
-            "an array of float16, float32, float64, integers, or strings",
+            "Use an array of float16, float32, float64, integers or strings.",
         )
     };
     let code = rest.chars().next().ok_or_else(unknown)?;
     if code == 'O' {
         return Err(Error::table(
-            "the array holds Python objects, which only unpickling could read and that runs foreign code",
-            "numpy.asarray(..., dtype=str) for names, dtype=float for numbers, then save again",
+            "the array holds Python objects, which are not read because unpickling can run arbitrary code",
+            "Convert names with numpy.asarray(..., dtype=str) and numbers with dtype=float, then save again.",
         ));
     }
     let bytes: usize = rest[code.len_utf8()..].parse().map_err(|_| unknown())?;
@@ -185,7 +185,7 @@ fn element(kind: &str) -> Result<(Element, bool), Error> {
         ('i', 1 | 2 | 4 | 8) => Element::Signed(bytes),
         ('u', 1 | 2 | 4 | 8) => Element::Unsigned(bytes),
         ('b', 1) => Element::Bool,
-        // strings of no length: no file size would bound their number
+        // strings of length zero are refused: the file's size would not bound their number
         ('U', 1..) => Element::Unicode(bytes),
         ('S' | 'a', 1..) => Element::Bytes(bytes),
         _ => return Err(unknown()),

@@ -1,11 +1,10 @@
-//! Passes over the rows of a panel. Loops are indexed alike on all operands: the form that becomes vector
-//! instructions.
+//! Passes over the rows of a panel. All operands are indexed alike, so that the compiler vectorises the loops.
 #![allow(clippy::needless_range_loop, reason = "indexed loops over fixed widths become vector instructions")]
 
 use crate::Real;
 use crate::weights::accumulate;
 
-/// `rows . x`, in four sums so that additions need not wait for each other.
+/// Computes `rows . x` in four independent sums, which hide the latency of additions.
 #[inline(always)]
 pub(super) fn resting_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T]) -> [T; L] {
     let mut sums = [[T::ZERO; L]; 4];
@@ -22,7 +21,7 @@ pub(super) fn resting_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T]) ->
     fold(&sums)
 }
 
-/// `rows += before * factors`, then `rows . x`.
+/// Computes `rows += before * factors`, then `rows . x`.
 #[inline(always)]
 pub(super) fn moving_pass<T: Real, const L: usize>(
     rows: &mut [[T; L]],
@@ -57,19 +56,19 @@ fn fold<T: Real, const L: usize>(sums: &[[T; L]; 4]) -> [T; L] {
     total
 }
 
-/// What [`sparse_pass`] does to the rows.
+/// The change that [`sparse_pass`] makes to the rows.
 pub(super) struct Terms<T, const L: usize> {
-    /// What multiplies the features of the sample before.
+    /// The factors of the previous sample's features.
     pub(super) factors: [T; L],
-    /// The share of every weight that L2 takes.
+    /// The fraction of every weight that L2 removes.
     pub(super) decay: f64,
-    /// The debt before.
+    /// The penalty before the change.
     pub(super) due: f64,
-    /// The debt after.
+    /// The penalty after the change.
     pub(super) due_now: f64,
 }
 
-/// `rows += before * factors - decay * weights`, then `weights . x`; see [`Debt`](super::debt::Debt).
+/// Computes `rows += before * factors - decay * weights`, then `weights . x`. See [`Debt`](super::debt::Debt).
 #[inline(always)]
 pub(super) fn sparse_pass<T: Real, const L: usize, const ANCHORED: bool>(
     rows: &mut [[T; L]],
@@ -100,7 +99,7 @@ pub(super) fn sparse_pass<T: Real, const L: usize, const ANCHORED: bool>(
     sums
 }
 
-/// `soft(rows, due) . x`
+/// Computes `soft(rows, due) . x`.
 #[inline(always)]
 pub(super) fn resting_sparse_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &[T], due: T) -> [T; L] {
     let mut sums = [T::ZERO; L];
@@ -115,7 +114,7 @@ pub(super) fn resting_sparse_pass<T: Real, const L: usize>(rows: &[[T; L]], x: &
     sums
 }
 
-/// `sign(value) max(|value| - threshold, 0)`
+/// Returns `sign(value) max(|value| - threshold, 0)`.
 #[inline(always)]
 pub(super) fn soft<T: Real>(value: T, threshold: T) -> T {
     value - value.smaller(threshold).larger(-threshold)

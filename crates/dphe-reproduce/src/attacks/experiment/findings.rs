@@ -1,22 +1,24 @@
-//! What follows from the attacks.
+//! The findings of the attacks.
 
 use dphe::Profile;
+use dphe_federate::PayloadName;
 
 use super::super::notes::predicted_rounds;
 use super::super::oracle::ATTEMPTS;
 use super::super::permutation::LEVELS;
 use super::super::singles::{USERS as CROWDS, expected_singles};
-use super::{Attacks, Part, Sent, USERS};
-use crate::{Cell, Claim, Column, Findings, Measured, Measurement, Plot, Run, Table, Unit};
+use super::{Attack, Attacks, USERS};
+use crate::ValueUnit::{Count, Percent, Plain, Text};
+use crate::{Cell, Claim, Column, Findings, Measured, Measurement, Plot, RunId, Table};
 
-/// Means over repetitions of one part.
-struct Of<'a> {
-    part: Part,
+/// All repetitions of one attack.
+struct Repetitions<'a> {
+    attack: Attack,
     name: String,
     all: Vec<&'a Measurement>,
 }
 
-impl Of<'_> {
+impl Repetitions<'_> {
     fn values(&self, name: &str) -> Vec<f64> {
         self.all.iter().filter_map(|measurement| measurement.get(name).copied()).collect()
     }
@@ -34,7 +36,7 @@ impl Of<'_> {
         self.values(name).iter().sum()
     }
 
-    /// The mean number of rounds until this share was known, if every repetition got there.
+    /// Returns the mean number of rounds until this fraction was recovered, if every repetition reached it.
     fn reached(&self, level: usize) -> Option<f64> {
         let name = format!("rounds_{level}");
         self.mean(&name).filter(|_| self.values(&name).len() == self.all.len())
@@ -46,32 +48,32 @@ fn union(density: f64) -> f64 {
 }
 
 pub(super) fn of(attacks: &Attacks, measured: &Measured) -> Findings {
-    let of = |(part, name): (Part, String)| {
-        let run = |seed| Run { what: name.clone(), seed };
+    let of = |(attack, name): (Attack, String)| {
+        let run = |seed| RunId { what: name.clone(), seed };
         let all = (0..attacks.seeds).filter_map(|seed| measured.get(&run(seed))).collect();
-        Of { part, name, all }
+        Repetitions { attack, name, all }
     };
-    let parts: Vec<Of<'_>> =
-        attacks.parts().into_iter().map(of).filter(|of: &Of<'_>| !of.all.is_empty()).collect();
+    let parts: Vec<Repetitions<'_>> =
+        attacks.attacks().into_iter().map(of).filter(|of: &Repetitions<'_>| !of.all.is_empty()).collect();
     let mut notes = vec![
         format!(
-            "{USERS} users, {} indices. The permutations are those that dphe derives: in `paper` one is kept, in \
-             `sparse` each round has its own. The attack looks at which positions were sent and which published \
-             sums are not zero; it needs no key, so nothing is encrypted.",
+            "{USERS} users, {} indices. The permutations are those that dphe derives: `paper` keeps one, `sparse` uses \
+             a fresh one per round. The attack looks at which positions were sent and which published sums are not \
+             zero. It needs no key, so nothing is encrypted.",
             attacks.dimension()
         ),
-        "The attempts on the key generator are made with its own code and toy keys. One of them succeeds today: \
-         nothing binds a frozen sum to the uploads yet (docs/leakage.md, section 3)."
+        "The requests to the key generator run against its real code, with toy keys. One that should be refused \
+         succeeds today, because nothing binds a frozen sum to the uploads yet (docs/leakage.md, section 3)."
             .to_owned(),
     ];
     if attacks.data.is_some() {
         notes.push(
-            "Singles by value under `rotate` are at features that are blank in the public samples and that one \
-             user's samples alone moved: their position is everybody's, their value is that user's."
+            "Under `rotate`, singles by value occur at features that are blank in the public samples and that only \
+             one user's samples changed. Every user sends that position, but its value comes from one user."
                 .to_owned(),
         );
     } else {
-        notes.push("No data were given, so there are no sums of learnt updates.".to_owned());
+        notes.push("No data were given, so there are no sums of trained updates.".to_owned());
     }
     let tables = [permutations(attacks, &parts), singles(&parts), attempts(&parts)];
     let mut claims = claims_of_permutations(attacks, &parts);
@@ -87,16 +89,16 @@ pub(super) fn of(attacks: &Attacks, measured: &Measured) -> Findings {
     }
 }
 
-fn permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Table {
-    let mut columns = vec![Column::new("permutation", "permutation, density", Unit::Text)];
+fn permutations(attacks: &Attacks, parts: &[Repetitions<'_>]) -> Table {
+    let mut columns = vec![Column::new("permutation", "permutation, density", Text)];
     for level in LEVELS {
-        columns.push(Column::new(&format!("rounds_{level}"), &format!("{level} %, rounds"), Unit::Plain));
-        columns.push(Column::new(&format!("predicted_{level}"), "by the formula", Unit::Count));
+        columns.push(Column::new(&format!("rounds_{level}"), &format!("{level} %, rounds"), Plain));
+        columns.push(Column::new(&format!("predicted_{level}"), "by the formula", Count));
     }
-    columns.push(Column::new("claimed", "pairs claimed", Unit::Count));
-    columns.push(Column::new("right", "right", Unit::Count));
+    columns.push(Column::new("claimed", "pairs claimed", Count));
+    columns.push(Column::new("right", "right", Count));
     let rows = parts.iter().filter_map(|of| {
-        let Part::Permutation(profile, density) = of.part else { return None };
+        let Attack::Permutation(profile, density) = of.attack else { return None };
         let mut row = vec![Cell::from(of.name.replace('/', ", "))];
         for level in LEVELS {
             row.push(of.reached(level).into());
@@ -108,13 +110,13 @@ fn permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Table {
         Some(row)
     });
     Table {
-        title: "Rounds until a share of the permutation is known".to_owned(),
+        title: "Rounds until a fraction of the permutation is recovered".to_owned(),
         columns,
         rows: rows.collect(),
     }
 }
 
-fn singles(parts: &[Of<'_>]) -> Table {
+fn singles(parts: &[Repetitions<'_>]) -> Table {
     let mut rows = Vec::new();
     for of in parts {
         let row = |name: String, users: usize, prefix: &str, expected: Option<f64>| {
@@ -127,33 +129,33 @@ fn singles(parts: &[Of<'_>]) -> Table {
                 of.percent(&format!("{prefix}zeros")).into(),
             ]
         };
-        match of.part {
-            Part::Independent(density) => rows.extend(CROWDS.map(|users| {
+        match of.attack {
+            Attack::Independent(density) => rows.extend(CROWDS.map(|users| {
                 let name = format!("independent, density {density:.2}");
                 row(name, users, &format!("users_{users:02}_"), Some(expected_singles(users, density)))
             })),
-            Part::Learned(_) => {
+            Attack::Learned(..) => {
                 rows.push(row(of.name.replace("singles/", "").replace('/', ", "), USERS, "", None))
             }
             _ => {}
         }
     }
-    Table {
-        title: "Entries of the published sum that are one user's".to_owned(),
-        columns: vec![
-            Column::new("supports", "supports", Unit::Text),
-            Column::new("users", "users", Unit::Count),
-            Column::new("singles", "singles of the non-zeros", Unit::Percent),
-            Column::new("formula", "by the formula", Unit::Percent),
-            Column::new("exposed", "a user's non-zeros that are singles", Unit::Percent),
-            Column::new("zeros", "zero for everybody", Unit::Percent),
+    Table::new(
+        "Entries of the published sum that are the value of one user",
+        &[
+            ("supports", "supports", Text),
+            ("users", "users", Count),
+            ("singles", "singles among nonzeros, %", Percent),
+            ("formula", "formula, %", Percent),
+            ("exposed", "a user's nonzeros that are singles, %", Percent),
+            ("zeros", "zero for all users, %", Percent),
         ],
         rows,
-    }
+    )
 }
 
-fn attempts(parts: &[Of<'_>]) -> Table {
-    let oracle = parts.iter().find(|of| of.part == Part::Oracle);
+fn attempts(parts: &[Repetitions<'_>]) -> Table {
+    let oracle = parts.iter().find(|of| of.attack == Attack::Oracle);
     let rows = oracle.into_iter().flat_map(|of| {
         ATTEMPTS.iter().filter_map(|(name, text, refused)| {
             let done = of.mean(name)?;
@@ -162,20 +164,16 @@ fn attempts(parts: &[Of<'_>]) -> Table {
             Some(vec![Cell::from(*text), Cell::from(outcome), Cell::from(expected)])
         })
     });
-    Table {
-        title: "What the aggregator may ask for".to_owned(),
-        columns: vec![
-            Column::new("request", "request", Unit::Text),
-            Column::new("outcome", "outcome", Unit::Text),
-            Column::new("expected", "expected", Unit::Text),
-        ],
-        rows: rows.collect(),
-    }
+    Table::new(
+        "Requests to the key generator",
+        &[("request", "request", Text), ("outcome", "outcome", Text), ("expected", "expected", Text)],
+        rows.collect(),
+    )
 }
 
-fn plots(parts: &[Of<'_>]) -> Vec<Plot> {
-    let shares = parts.iter().filter(|of| matches!(of.part, Part::Permutation(..))).filter_map(|of| {
-        // one repetition: they stop at different rounds
+fn plots(parts: &[Repetitions<'_>]) -> Vec<Plot> {
+    let shares = parts.iter().filter(|of| matches!(of.attack, Attack::Permutation(..))).filter_map(|of| {
+        // one repetition, because repetitions stop at different rounds
         let measurement = of.all.first()?;
         let points: Vec<(f64, f64)> = (1..=super::MOST_ROUNDS)
             .filter_map(|t| Some((t as f64, measurement.get(&format!("share_{t:02}"))? * 100.0)))
@@ -183,35 +181,35 @@ fn plots(parts: &[Of<'_>]) -> Vec<Plot> {
         Some((of.name.replace('/', ", density "), points))
     });
     let crowds = parts.iter().filter_map(|of| {
-        let Part::Independent(density) = of.part else { return None };
+        let Attack::Independent(density) = of.attack else { return None };
         let point = |&users: &usize| Some((users as f64, of.percent(&format!("users_{users:02}_singles"))?));
         Some((format!("density {density:.2}"), CROWDS.iter().filter_map(point).collect()))
     });
     let plots = [
         Plot {
-            title: "A kept permutation falls, fresh ones do not".to_owned(),
+            title: "A kept permutation is recovered, fresh ones are not".to_owned(),
             x: "rounds".to_owned(),
             logarithmic: false,
-            y: "share of the permutation known, %".to_owned(),
-            unit: Unit::Percent,
+            y: "permutation recovered, %".to_owned(),
+            unit: Percent,
             series: shares.collect(),
         },
         Plot {
             title: "Singles become rare with many users".to_owned(),
             x: "users".to_owned(),
             logarithmic: true,
-            y: "singles of the sum's non-zeros, %".to_owned(),
-            unit: Unit::Percent,
+            y: "singles among the sum's nonzeros, %".to_owned(),
+            unit: Percent,
             series: crowds.collect(),
         },
     ];
     plots.into_iter().filter(|plot| !plot.series.is_empty()).collect()
 }
 
-fn claims_of_permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Vec<Claim> {
+fn claims_of_permutations(attacks: &Attacks, parts: &[Repetitions<'_>]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for of in parts {
-        let Part::Permutation(profile, density) = of.part else { continue };
+        let Attack::Permutation(profile, density) = of.attack else { continue };
         let density_text = format!("{density:.2}").replace("0.", ".");
         if profile == Profile::Paper {
             let predicted = predicted_rounds(attacks.dimension(), union(density), 0.99);
@@ -223,12 +221,12 @@ fn claims_of_permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Vec<Claim> {
                     None => format!("{level} % not in every repetition"),
                 })
                 .collect();
-            // a single round to either side is luck
+            // one round more or less is chance
             let near = |&rounds: &f64| (rounds - predicted as f64).abs() <= 1.0;
             claims.push(Claim {
                 text: format!(
-                    "A kept permutation of {} positions is known to 99 % after {predicted} rounds, give or take one, at \
-                     density {density_text}.",
+                    "99 % of a kept permutation of {} positions is recovered after {predicted} rounds, give or take \
+                     one, at density {density_text}.",
                     attacks.dimension()
                 ),
                 holds: found.len() == of.all.len() && found.iter().all(near),
@@ -238,10 +236,10 @@ fn claims_of_permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Vec<Claim> {
             let (claimed, right, chance) = (of.sum("claimed"), of.sum("right"), of.sum("by_chance"));
             claims.push(Claim {
                 text: format!(
-                    "With a fresh permutation each round the same attack finds nothing beyond chance, at density \
+                    "With a fresh permutation per round, the same attack is no better than chance, at density \
                      {density_text}."
                 ),
-                // the attack did claim something, and was right as often as blind guesses are
+                // the attack claimed pairs and was right as often as a guess
                 holds: claimed > 0.0 && right <= 1.0 + chance + 5.0 * chance.sqrt(),
                 seen: format!("{right} of {claimed} claimed pairs right, {chance:.1} expected by chance"),
             });
@@ -250,11 +248,11 @@ fn claims_of_permutations(attacks: &Attacks, parts: &[Of<'_>]) -> Vec<Claim> {
     claims
 }
 
-fn claims_of_singles(parts: &[Of<'_>]) -> Vec<Claim> {
+fn claims_of_singles(parts: &[Repetitions<'_>]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for of in parts {
-        match of.part {
-            Part::Independent(density) => {
+        match of.attack {
+            Attack::Independent(density) => {
                 let miss = |users: usize| {
                     let found = of.mean(&format!("users_{users:02}_singles"))?;
                     Some((found - expected_singles(users, density)).abs())
@@ -263,28 +261,28 @@ fn claims_of_singles(parts: &[Of<'_>]) -> Vec<Claim> {
                 let five = of.percent(&format!("users_{USERS:02}_singles")).unwrap_or(0.0);
                 claims.push(Claim {
                     text: format!(
-                        "Most entries of a sum of {USERS} users are one user's exact value, as the formula says, at \
-                         density {density:.2}."
+                        "Most entries of a sum of {USERS} users are one user's exact value, as the formula predicts, \
+                         at density {density:.2}."
                     ),
                     holds: five > 50.0 && worst < 0.03,
                     seen: format!("{five:.1} %; off by {:.1} points at most", worst * 100.0),
                 });
             }
-            Part::Learned(sent) => {
+            Attack::Learned(payload, _) => {
                 let Some(singles) = of.percent("singles") else { continue };
                 let Some(alone) = of.percent("sent_alone") else { continue };
                 let accuracy = of.percent("accuracy").unwrap_or(0.0);
                 let seen =
                     format!("{singles:.1} % by value, {alone:.1} % by position (accuracy {accuracy:.1} %)");
-                let (text, holds) = if sent == Sent::Rotating {
+                let (text, holds) = if payload == PayloadName::Rotate {
                     (
-                        "Where everybody sends the same public features, no position is one user's: ",
+                        "If all users send the same public features, no position comes from one user only: ",
                         alone == 0.0,
                     )
                 } else {
-                    ("Sums of learnt sparse updates are full of singles: ", singles > 20.0)
+                    ("Sums of trained sparse updates contain many singles: ", singles > 20.0)
                 };
-                claims.push(Claim { text: format!("{text}{}.", sent.name()), holds, seen });
+                claims.push(Claim { text: format!("{text}{payload}."), holds, seen });
             }
             _ => {}
         }
@@ -292,20 +290,22 @@ fn claims_of_singles(parts: &[Of<'_>]) -> Vec<Claim> {
     claims
 }
 
-fn claims_of_attempts(parts: &[Of<'_>]) -> Vec<Claim> {
-    let Some(oracle) = parts.iter().find(|of| of.part == Part::Oracle) else { return Vec::new() };
+fn claims_of_attempts(parts: &[Repetitions<'_>]) -> Vec<Claim> {
+    let Some(oracle) = parts.iter().find(|of| of.attack == Attack::Oracle) else { return Vec::new() };
     let all = |wanted: bool| ATTEMPTS.iter().filter(move |(.., refused)| *refused == wanted);
     let refused = all(true).filter(|(name, ..)| oracle.mean(name) == Some(0.0)).count();
     let gap = oracle.mean("own_zeros") == Some(1.0);
     vec![
         Claim {
-            text: "The key generator opens one sum a round, of enough distinct users; shards are not users.".to_owned(),
+            text: "The key generator opens one sum per round, of enough distinct users, and does not count shards as \
+                   users."
+                .to_owned(),
             holds: refused == all(true).count() && oracle.mean("honest_sum") == Some(1.0),
             seen: format!("{refused} of {} such requests refused, the honest one opened", all(true).count()),
         },
         Claim {
-            text: "Known gap: a sum that the aggregator makes up from one upload and its own zeros is opened, once \
-                   a round."
+            text: "Known gap: the key generator opens a sum that the aggregator made from one upload and its own \
+                   zeros, once per round."
                 .to_owned(),
             holds: gap,
             seen: if gap { "opened" } else { "refused: docs/leakage.md, section 3, is out of date" }.to_owned(),

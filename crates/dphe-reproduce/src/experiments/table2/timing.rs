@@ -1,4 +1,6 @@
-//! How long encryption takes: one number a ciphertext, or as many as fit.
+//! The time of encryption, with one number per ciphertext and packed.
+
+use std::num::NonZeroUsize;
 
 use chacha20::ChaCha20Rng;
 use dphe_federate::Stopwatch;
@@ -6,30 +8,31 @@ use dphe_learn::Seed;
 use dphe_paillier::{DecryptionKey, EncryptionKey, NoiseMode, Plaintext, SlotLayout, Threads, hazmat};
 use rand_core::SeedableRng;
 
-use super::super::shared::Repeated;
-use crate::{Cell, Claim, Column, Error, Measured, Measurement, Table, Unit};
+use super::super::results::Results;
+use crate::{Cell, Claim, Error, Measurement, Table, ValueUnit};
 
-/// The paper's key, and those that are used today.
+/// The paper's key length, and the lengths in use today.
 pub(super) const BITS: [u32; 3] = [1024, 2048, 3072];
-/// Ciphertexts that are really made, and how often: the shortest time counts, for others may use the machine.
+/// The number of ciphertexts per measurement, and the number of measurements. The shortest time counts, because other
+/// programs may use the machine.
 pub(super) const SAMPLE: usize = 4096;
 pub(super) const TIMES: usize = 3;
-/// Numbers of 15 bits, summed over up to 8 users: what tasks for five users take.
+/// The slots of a task for five users: numbers of 15 bits, summed over up to 8 users.
 const VALUE_BITS: u32 = 15;
 const TERMS: u64 = 8;
-/// What the paper printed for a classifier of 2,048 features and 101 classes, in seconds.
+/// The paper's times in seconds, for a classifier of 2,048 features and 101 classes.
 const PRINTED: [f64; 3] = [620.0, 186.0, 62.0];
 pub(super) const PRINTED_FOR: usize = 2048 * 101;
 
-pub(super) fn name(bits: u32) -> String {
-    // how it was measured: other times are other measurements
+pub(in super::super) fn name(bits: u32) -> String {
+    // the name says how the time is measured, so that stored times of another kind are not reused
     format!("time/{bits}/{SAMPLE}x{TIMES}")
 }
 
-/// Makes a key and measures encryption in both modes of noise.
-pub(super) fn measure(
+/// Generates a key and measures encryption in both modes of noise.
+pub(in super::super) fn measure(
     bits: u32,
-    threads: dphe_learn::Threads,
+    threads: NonZeroUsize,
     stopwatch: &mut Stopwatch,
 ) -> Result<Measurement, Error> {
     let threads = Threads::new(threads.get());
@@ -59,7 +62,7 @@ pub(super) fn measure(
     Ok(measurement)
 }
 
-/// Ways to send a classifier, and how many ciphertexts each takes.
+/// Returns the ways to send a classifier, with their numbers of ciphertexts.
 fn ways(dimension: usize, slots: f64) -> Vec<(&'static str, f64)> {
     let weights = dimension as f64;
     let shard = (0.1 * weights).ceil();
@@ -72,23 +75,23 @@ fn ways(dimension: usize, slots: f64) -> Vec<(&'static str, f64)> {
     ]
 }
 
-pub(super) fn table(measured: &Measured, dimension: usize, phe: Option<f64>) -> Table {
+pub(super) fn table(results: &Results<'_>, dimension: usize, phe: Option<f64>) -> Table {
     let columns = [
-        ("key_bits", "key, bits", Unit::Count),
-        ("message", "message", Unit::Text),
-        ("ciphertexts", "ciphertexts", Unit::Count),
-        ("seconds", "long noise, s", Unit::Seconds),
-        ("fast", "short noise, s", Unit::Seconds),
-        ("phe", "python-paillier, s", Unit::Seconds),
-        ("paper", "paper, s", Unit::Seconds),
+        ("key_bits", "key, bits", ValueUnit::Count),
+        ("message", "message", ValueUnit::Text),
+        ("ciphertexts", "ciphertexts", ValueUnit::Count),
+        ("seconds", "long noise, s", ValueUnit::Seconds),
+        ("fast", "short noise, s", ValueUnit::Seconds),
+        ("phe", "python-paillier, s", ValueUnit::Seconds),
+        ("paper", "paper, s", ValueUnit::Seconds),
     ];
     let mut rows = Vec::new();
     for bits in BITS {
-        let of = |key: &str| Repeated::of(measured, &name(bits), key).mean();
+        let of = |key: &str| results.mean(&name(bits), key);
         let Some(slots) = of("slots") else { continue };
         for (index, (way, count)) in ways(dimension, slots).into_iter().enumerate() {
             let printed = PRINTED.get(index).filter(|_| bits == 1024 && dimension == PRINTED_FOR).copied();
-            // it was measured for this length, and packs nothing
+            // python-paillier was measured with 1024 bits and does not pack
             let other = phe.filter(|_| bits == 1024 && index < PRINTED.len());
             let seconds = |each: Option<f64>| each.map(|each| each * count);
             rows.push(vec![
@@ -102,12 +105,11 @@ pub(super) fn table(measured: &Measured, dimension: usize, phe: Option<f64>) -> 
             ]);
         }
     }
-    let columns = columns.map(|(key, title, unit)| Column::new(key, title, unit)).to_vec();
-    Table { title: "Encryption of one classifier".to_owned(), columns, rows }
+    Table::new("Encryption of one classifier", &columns, rows)
 }
 
-pub(super) fn claims(measured: &Measured, dimension: usize) -> Vec<Claim> {
-    let of = |bits, key: &str| Repeated::of(measured, &name(bits), key).mean();
+pub(super) fn claims(results: &Results<'_>, dimension: usize) -> Vec<Claim> {
+    let of = |bits, key: &str| results.mean(&name(bits), key);
     let (Some(small), Some(large), Some(slots)) =
         (of(1024, "secure_s"), of(2048, "secure_s"), of(2048, "slots"))
     else {
@@ -115,21 +117,16 @@ pub(super) fn claims(measured: &Measured, dimension: usize) -> Vec<Claim> {
     };
     let ways = ways(dimension, slots);
     let (packed, single) = (ways[3].1 * large, ways[2].1 * small);
-    let mut claims = vec![Claim {
-        text: "Packed whole at 2048 bits, a classifier takes less time than its sparsest form at 1024, one by one"
-            .to_owned(),
-        holds: packed < single,
-        seen: format!("{packed:.2} s against {single:.2} s"),
-    }];
+    let text =
+        "Packed whole at 2048 bits, a classifier takes less time than its sparsest form at 1024, one by one";
+    let mut claims = vec![Claim::new(text, packed < single, format!("{packed:.2} s against {single:.2} s"))];
     if dimension == PRINTED_FOR
         && let Some(short) = of(1024, "fast_s")
     {
         let times = |each: f64| PRINTED[0] / (ways[0].1 * each);
-        claims.push(Claim {
-            text: "One by one, short noise: encrypted 200 times faster than printed".to_owned(),
-            holds: times(short) >= 200.0,
-            seen: format!("{:.0} times; with long noise {:.0} times", times(short), times(small)),
-        });
+        let text = "One by one, short noise: encrypted 200 times faster than printed";
+        let seen = format!("{:.0} times; with long noise {:.0} times", times(short), times(small));
+        claims.push(Claim::new(text, times(short) >= 200.0, seen));
     }
     claims
 }

@@ -1,16 +1,17 @@
-//! What follows from the leaks.
+//! The findings about the leaks.
 
 use super::super::measure::{BATCHES, CLOSE, PICTURES};
 use super::super::picture::pair;
 use super::{LEAKS, Leaks};
-use crate::{Cell, Claim, Column, Findings, Measured, Measurement, Picture, Plot, Run, Table, Unit};
+use crate::ValueUnit::{Count, Percent, Plain, Text};
+use crate::{Cell, Claim, Findings, GreyImage, Measured, Measurement, Plot, RunId, Table};
 
-/// All measurements of one leak, by seed.
-struct Of<'a>(Vec<&'a Measurement>);
+/// The measurements of one leak on all splits.
+struct Splits<'a>(Vec<&'a Measurement>);
 
-impl<'a> Of<'a> {
+impl<'a> Splits<'a> {
     fn new(leaks: &Leaks, measured: &'a Measured, leak: &str) -> Self {
-        let run = |seed| Run { what: leaks.run_name(leak), seed };
+        let run = |seed| RunId { what: leaks.run_name(leak), seed };
         Self((0..leaks.seeds).filter_map(|seed| measured.get(&run(seed))).collect())
     }
 
@@ -27,7 +28,7 @@ impl<'a> Of<'a> {
         self.all(name).sum()
     }
 
-    /// How many samples something was known of.
+    /// Returns the number of samples of which the leak reveals something.
     fn exposed(&self) -> f64 {
         self.all("samples").zip(self.all("exposed")).map(|(samples, share)| (samples * share).round()).sum()
     }
@@ -42,17 +43,17 @@ impl<'a> Of<'a> {
 }
 
 pub(super) fn of(leaks: &Leaks, measured: &Measured) -> Findings {
-    let of = |leak: &str| Of::new(leaks, measured, leak);
+    let of = |leak: &str| Splits::new(leaks, measured, leak);
     let mut notes = vec![
-        "The aggregator knows the public weights, what one user sends in the clear, the step's size and strength \
-         (both follow from published numbers here). Steps are those of the learner that users have; steps of \
-         gradient descent are made by the experiment."
+        "The aggregator knows the public weights, the weights that one user sends in the clear, and the size and \
+         strength of the step, which follow from published numbers here. Single steps are taken by the learner that \
+         users run, steps of full-batch gradient descent by the experiment."
             .to_owned(),
     ];
     if leaks.pixels.is_none() {
         notes.push(
-            "Features are not pixels, so there are no pictures: inverting features to images is another \
-                    step, which the paper shows and we do not."
+            "Features are not pixels, so no images are shown. The paper also inverts features to images; this \
+             experiment does not."
                 .to_owned(),
         );
     }
@@ -69,7 +70,7 @@ pub(super) fn of(leaks: &Leaks, measured: &Measured) -> Findings {
     }
 }
 
-fn steps<'a>(of: impl Fn(&str) -> Of<'a>) -> Table {
+fn steps<'a>(of: impl Fn(&str) -> Splits<'a>) -> Table {
     let rows = LEAKS
         .iter()
         .filter(|(leak, _)| !matches!(*leak, "average" | "sealed"))
@@ -87,23 +88,23 @@ fn steps<'a>(of: impl Fn(&str) -> Of<'a>) -> Table {
                 of.percent("share_of_norm").into(),
             ]
         });
-    Table {
-        title: "One step from one sample".to_owned(),
-        columns: vec![
-            Column::new("step", "step", Unit::Text),
-            Column::new("samples", "samples", Unit::Count),
-            Column::new("exposed", "exposed", Unit::Percent),
-            Column::new("recovered", "of these recovered to 1e-6", Unit::Percent),
-            Column::new("worst", "worst relative error", Unit::Plain),
-            Column::new("two", "with two candidates", Unit::Percent),
-            Column::new("right", "of these the length picks the right one", Unit::Percent),
-            Column::new("norm", "share of squared length recovered", Unit::Percent),
+    Table::new(
+        "One step from one sample",
+        &[
+            ("step", "step", Text),
+            ("samples", "samples", Count),
+            ("exposed", "exposed, %", Percent),
+            ("recovered", "of these recovered to 1e-6, %", Percent),
+            ("worst", "worst relative error", Plain),
+            ("two", "with two candidates, %", Percent),
+            ("right", "of these the length picks the right one, %", Percent),
+            ("norm", "squared length recovered, %", Percent),
         ],
-        rows: rows.collect(),
-    }
+        rows.collect(),
+    )
 }
 
-fn averages(average: &Of<'_>) -> Table {
+fn averages(average: &Splits<'_>) -> Table {
     let mut rows = Vec::new();
     for loss in ["hinge", "logistic"] {
         for batch in BATCHES {
@@ -122,22 +123,22 @@ fn averages(average: &Of<'_>) -> Table {
             ]);
         }
     }
-    Table {
-        title: "Gradient descent by users who have only counter-examples".to_owned(),
-        columns: vec![
-            Column::new("loss", "loss", Unit::Text),
-            Column::new("batch", "samples of a user", Unit::Count),
-            Column::new("users", "users", Unit::Count),
-            Column::new("exposed", "users exposed", Unit::Percent),
-            Column::new("worst", "worst relative error of the leaked average", Unit::Plain),
-            Column::new("first", "leads to one of its samples", Unit::Percent),
-            Column::new("first_round", "worst error from weights of zero", Unit::Plain),
+    Table::new(
+        "Gradient descent by users without samples of the class",
+        &[
+            ("loss", "loss", Text),
+            ("batch", "samples per user", Count),
+            ("users", "users", Count),
+            ("exposed", "users exposed, %", Percent),
+            ("worst", "worst relative error of the leaked average", Plain),
+            ("first", "identifies one of its samples, %", Percent),
+            ("first_round", "worst relative error from zero weights", Plain),
         ],
         rows,
-    }
+    )
 }
 
-fn plots(average: &Of<'_>) -> Vec<Plot> {
+fn plots(average: &Splits<'_>) -> Vec<Plot> {
     let series = ["hinge", "logistic"].map(|loss| {
         let point = |&batch: &usize| {
             let share = average.percent(&format!("{loss}_{batch:02}_first_by_cosine"))?;
@@ -150,42 +151,44 @@ fn plots(average: &Of<'_>) -> Vec<Plot> {
         return Vec::new();
     }
     vec![Plot {
-        title: "The average of a user's samples leads to one of them".to_owned(),
-        x: "samples of the user".to_owned(),
+        title: "The average of a user's samples identifies one of them".to_owned(),
+        x: "samples per user".to_owned(),
         logarithmic: true,
         y: "users, %".to_owned(),
-        unit: Unit::Percent,
+        unit: Percent,
         series,
     }]
 }
 
-fn pictures(leaks: &Leaks, measured: &Measured) -> Vec<Picture> {
+fn pictures(leaks: &Leaks, measured: &Measured) -> Vec<GreyImage> {
     let Some((width, white)) = leaks.pixels else { return Vec::new() };
     let mut pictures = Vec::new();
     for (leak, title) in LEAKS {
-        // of the models under logistic loss, one is enough
+        // one of the models under logistic loss is enough
         if matches!(leak, "logistic-1" | "logistic-25") {
             continue;
         }
         let right = match leak {
             "average" => "left: the mean of five samples; right: computed from the weights",
-            "sealed" => "left: the sample; right: bytes of its ciphertexts, put in order",
+            "sealed" => "left: the sample; right: bytes of its ciphertexts, in the order of the pixels",
             _ => "left: the sample; right: computed from the weights",
         };
-        let Some(measurement) = measured.get(&Run { what: leaks.run_name(leak), seed: 0 }) else { continue };
+        let Some(measurement) = measured.get(&RunId { what: leaks.run_name(leak), seed: 0 }) else {
+            continue;
+        };
         let lines = || vec![title.to_owned(), right.to_owned()];
         pictures.extend((0..PICTURES).filter_map(|n| pair(measurement, n, width, white, lines())));
     }
     pictures
 }
 
-fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
+fn claims<'a>(of: impl Fn(&str) -> Splits<'a>) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (leak, text) in [
-        ("hinge", "Hinge: whatever violates the margin is recovered from one step"),
+        ("hinge", "Hinge: every sample that violates the margin is recovered from one step"),
         ("logistic-5", "Logistic: one of at most two candidates is the sample"),
-        ("intercept", "With an intercept the sample and its label follow, whatever the loss"),
-        ("elastic-net", "L1 hides only features whose weights come out as zero; all others are recovered"),
+        ("intercept", "With an intercept, the sample and its label are recovered under either loss"),
+        ("elastic-net", "L1 hides only features whose weights become zero; all others are recovered"),
     ] {
         let of = of(leak);
         let (Some(recovered), Some(worst)) = (of.percent("recovered"), of.most("worst_error")) else {
@@ -213,8 +216,9 @@ fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
         let seen: Vec<_> =
             roots.iter().map(|(epochs, share)| format!("{share:.1} % after {epochs}")).collect();
         claims.push(Claim {
-            text: "Of two candidates, the usual length of samples picks the right one in four of five cases."
-                .to_owned(),
+            text:
+                "Of two candidates, the expected length of samples picks the right one in four of five cases."
+                    .to_owned(),
             holds: roots.iter().all(|&(_, share)| share >= 80.0),
             seen: format!("{} epochs", seen.join(", ")),
         });
@@ -225,8 +229,8 @@ fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
         let worst = worst.fold(0.0, f64::max);
         let both = average.percent("hinge_02_first_by_cosine").unwrap_or(0.0);
         claims.push(Claim {
-            text: "Gradient descent gives the exact average of the misclassified samples away; of one sample, the \
-                   sample."
+            text: "Gradient descent leaks the exact average of the misclassified samples. If there is one sample, it \
+                   leaks that sample."
                 .to_owned(),
             holds: single == 100.0 && worst < CLOSE,
             seen: format!("rank 1 for {single:.1} % of single samples, {both:.1} % of pairs; worst error {worst:.1e}"),
@@ -235,11 +239,11 @@ fn claims<'a>(of: impl Fn(&str) -> Of<'a>) -> Vec<Claim> {
     let sealed = of("sealed");
     if let (Some(place), Some(plain)) = (sealed.mean("mean_place"), sealed.percent("plain_first")) {
         let samples = sealed.sum("samples").max(1.0);
-        // the mean of uniform places
+        // the standard deviation of the mean of uniform places
         let deviation = (1.0 / (12.0 * samples)).sqrt();
         let common = sealed.sum("common_ciphertexts");
         claims.push(Claim {
-            text: "Sealed, the same step says nothing: an aggregator with both permutations, but without the key, \
+            text: "Sealed, the same step reveals nothing: an aggregator with both permutations, but without the key, \
                    ranks the sample no better than chance."
                 .to_owned(),
             holds: (place - 0.5).abs() < 4.0 * deviation

@@ -1,4 +1,4 @@
-//! Keys, made once: finding safe primes takes seconds, and experiments need the same key again and again.
+//! A pool of keys. Finding safe primes takes seconds, and experiments need the same key many times.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,15 +9,15 @@ use rand_core::SeedableRng;
 
 use crate::Error;
 
-/// Keys that are not in use. They follow from a fixed seed and protect nobody: users of experiments do not exist.
+/// The keys that are not in use. They are derived from a fixed seed, so they protect nothing.
 #[derive(Default)]
 pub struct Keys(Mutex<Vec<DecryptionKey>>);
 
 impl Keys {
-    /// A key of this kind, made if there is none.
+    /// Takes a key of this length and mode, or generates one.
     ///
     /// # Errors
-    /// None that a working random generator can bring about.
+    /// Returns an error if no key can be generated.
     pub fn take(&self, bits: KeyBits, mode: NoiseMode, threads: Threads) -> Result<DecryptionKey, Error> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits =
@@ -31,7 +31,7 @@ impl Keys {
         Ok(DecryptionKey::generate(bits, mode, &mut rng, threads)?)
     }
 
-    /// Keeps a key for the next.
+    /// Returns a key to the pool.
     pub fn put(&self, key: DecryptionKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(key);
     }

@@ -1,12 +1,12 @@
-//! How PRR10 releases a mean with noise without anybody learning whose noise it is.
+//! The protocol by which PRR10 releases a mean with the noise of one user, without revealing which user.
 //!
 //! | step | here |
 //! | --- | --- |
-//! | a. who has the fewest samples | [`Smallest`], an ideal functionality: it answers as the protocol of blinded, permuted shares and secure comparisons would, and stands in for it |
-//! | b. noise under encryption | [`User::contribute`]: the encrypted indicator to the power of each number of the user's noise, with fresh randomness |
-//! | c. aggregation | [`aggregate`] adds up; [`open`] decrypts the sum of all weights and of the noise, and nothing else |
+//! | a. find the user with the fewest samples | [`FewestSamples`], an ideal functionality in place of the protocol of blinded, permuted shares and secure comparisons |
+//! | b. select noise under encryption | [`Prr10User::contribute`]: the encrypted indicator to the power of each number of the user's noise, with fresh randomness |
+//! | c. aggregate | [`aggregate`] adds ciphertexts, [`open`] decrypts only the sum of all weights and the noise |
 //!
-//! Every weight costs an encryption, whatever its value: noise is never sparse.
+//! Noise is never sparse, so every weight costs an encryption.
 
 use dphe_learn::Seed;
 use dphe_learn::dataset::shares;
@@ -15,55 +15,54 @@ use rand_core::CryptoRng;
 
 use crate::Error;
 
-/// Numbers as integers: so many of them to 1.
+/// An encoding of numbers as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedPoint {
-    /// Fractional bits.
+pub struct Prr10FixedPoint {
+    /// The number of fractional bits.
     pub bits: u8,
 }
 
-impl FixedPoint {
+impl Prr10FixedPoint {
     fn scale(self) -> f64 {
         2f64.powi(self.bits.into())
     }
 
-    /// The nearest integers, of equals the even one.
+    /// Rounds to the nearest integers, ties to even.
     pub fn encode(self, values: &[f64]) -> Vec<i64> {
         values.iter().map(|v| (v * self.scale()).round_ties_even() as i64).collect()
     }
 
-    /// The mean of this many users, from the sum.
+    /// Returns the mean over this many users from the sum.
     pub fn decode(self, sums: &[i64], users: usize) -> Vec<f64> {
         sums.iter().map(|&sum| sum as f64 / self.scale() / users as f64).collect()
     }
 }
 
-/// Step a, done by somebody whom everybody trusts. In: how many samples each user has. Out: to each user an encryption
-/// of 1, if it has the fewest, or of 0; nobody can tell which it got. Users come in random order, and of equals the
-/// first in that order is taken.
+/// Step a as an ideal functionality. From the users' numbers of samples, it gives each user an encryption of 1 if it
+/// has the fewest, and of 0 otherwise. Users cannot tell the two apart. Ties are broken by a random order of users.
 #[derive(Clone, Debug)]
-pub struct Smallest {
+pub struct FewestSamples {
     owner: usize,
     users: usize,
 }
 
-impl Smallest {
-    /// Finds the user. The order follows from the seed.
+impl FewestSamples {
+    /// Finds the user. The order of users follows from the seed.
     ///
     /// # Errors
-    /// If there are no users.
+    /// Returns an error if there are no users.
     pub fn find(samples: &[usize], seed: &Seed) -> Result<Self, Error> {
         let users: Vec<usize> = (0..samples.len()).collect();
-        // one share of all is all of them in random order
+        // a single share holds all users in random order
         let order = shares(&users, 1, &seed.derive("order of users", 0))?.swap_remove(0);
         let owner = order.into_iter().min_by_key(|&user| samples[user]).unwrap_or(0);
         Ok(Self { owner, users: samples.len() })
     }
 
-    /// What it tells the users.
+    /// Returns the encrypted indicators for the users.
     ///
     /// # Errors
-    /// None for a key.
+    /// Returns no error for a valid key.
     pub fn indicators(
         &self,
         key: &EncryptionKey,
@@ -74,33 +73,33 @@ impl Smallest {
         Ok(key.encrypt_all(&bits.collect::<Result<Vec<_>, _>>()?, rng, threads)?)
     }
 
-    /// Who it is: for tests, in the protocol nobody knows.
+    /// Returns the user with the fewest samples. This is for tests: no party of the protocol learns it.
     pub fn owner(&self) -> usize {
         self.owner
     }
 }
 
-/// A user with its secrets.
+/// A user with its secret weights and noise.
 #[derive(Clone)]
-pub struct User {
-    /// Its classifier.
+pub struct Prr10User {
+    /// The weights of its classifier.
     pub weights: Vec<i64>,
-    /// Noise of the size that its own number of samples asks for.
+    /// Noise of the scale that its own number of samples needs.
     pub noise: Vec<i64>,
 }
 
-impl core::fmt::Debug for User {
+impl core::fmt::Debug for Prr10User {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("User(..)")
+        f.write_str("Prr10User(..)")
     }
 }
 
-impl User {
-    /// Step b: weights, and noise if this is the user to give it; which the user does not know. Times depend on the
-    /// noise, so this is not for use in earnest.
+impl Prr10User {
+    /// Step b: returns the encrypted weights, plus the noise if the indicator is 1. The user cannot tell whether it is.
+    /// The running time depends on the noise, so this is not safe for real use.
     ///
     /// # Errors
-    /// [`Error::Paillier`] if the indicator is of another key.
+    /// Returns [`Error::Paillier`] if the indicator belongs to another key.
     pub fn contribute(
         &self,
         indicator: &Ciphertext,
@@ -109,7 +108,7 @@ impl User {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<Vec<Ciphertext>, Error> {
-        // the mean divides by the number of users; noise is to stay as it is
+        // the mean divides by the number of users, which must not scale the noise
         let factors: Vec<i64> = self.noise.iter().map(|noise| noise.saturating_mul(users as i64)).collect();
         let noise = key.mul_small_vartime(&vec![indicator.clone(); factors.len()], &factors, threads)?;
         let weights =
@@ -120,10 +119,10 @@ impl User {
     }
 }
 
-/// Step c, at the curator: the sum of all contributions.
+/// Step c, by the curator: adds all contributions.
 ///
 /// # Errors
-/// [`Error::Paillier`] if they are of different lengths or keys.
+/// Returns [`Error::Paillier`] if the contributions differ in length or key.
 pub fn aggregate(
     contributions: &[Vec<Ciphertext>],
     key: &EncryptionKey,
@@ -137,12 +136,12 @@ pub fn aggregate(
     Ok(sums)
 }
 
-/// Step c, at whoever has the key: the sum of all weights, plus the noise as many times as there are users.
+/// Step c, by the holder of the key: decrypts the sum of all weights plus the noise times the number of users.
 ///
 /// # Errors
-/// [`Error::Paillier`] for ciphertexts of another key, or if a sum is beyond 64 bits.
+/// Returns [`Error::Paillier`] for ciphertexts of another key, or if a sum does not fit 64 bits.
 pub fn open(sums: &[Ciphertext], key: &DecryptionKey, threads: Threads) -> Result<Vec<i64>, Error> {
-    let opened = key.decrypt_all(sums, threads)?;
+    let opened = key.decrypt_unblinded(sums, threads)?;
     let numbers = opened.iter().map(|sum| sum.to_i64().ok_or(dphe_paillier::Error::Decryption));
     Ok(numbers.collect::<Result<_, _>>()?)
 }

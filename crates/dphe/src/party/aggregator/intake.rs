@@ -1,151 +1,150 @@
-//! Takes uploads on behalf of the aggregator, beside others who do the same: checks and folds them, and signs what is
-//! acknowledged. It keeps nothing: whoever runs it does, and hands the sums to the one [`AggregatorParty`].
-//!
-//! [`AggregatorParty`]: super::AggregatorParty
+//! Checks uploads on behalf of the aggregator, in any number of replicas. An intake stores nothing. The program that
+//! runs it stores partial sums, and hands them to the one [`AggregatorParty`](super::AggregatorParty).
 
 use std::sync::Arc;
 
 use dphe_paillier::Threads;
 
-use super::sealed_update;
-use crate::aggregator::{Aggregator, Collecting};
-use crate::hash::Digest;
-use crate::message::{Party, RoundTicket, Signed, Upload, UploadAck};
-use crate::{AggregatorKeys, Error, IdentityKey, Roster, Round, UserId};
+use super::{check_keys, sealed_update};
+use crate::scheme::RoundParams;
+use crate::wire::{RoundTicket, Signed, Upload, UploadAck};
+use crate::{
+    Aggregator, AggregatorKeys, Collecting, Digest, Error, IdentityKey, PartyId, Roster, Round, UserId,
+};
 
-/// Takes uploads of a task.
+/// Checks the uploads of a task.
 #[derive(Debug)]
 pub struct Intake {
-    office: Arc<Office>,
+    context: Arc<IntakeContext>,
     aggregator: Aggregator,
 }
 
 #[derive(Debug)]
-struct Office {
+struct IntakeContext {
     identity: IdentityKey,
     roster: Roster,
     threads: Threads,
 }
 
-/// Takes uploads of a round.
+/// Checks the uploads of one round.
 #[derive(Debug)]
 pub struct IntakeRound {
-    office: Arc<Office>,
+    context: Arc<IntakeContext>,
     ticket: Signed<RoundTicket>,
     aggregator: Aggregator,
+    params: Arc<RoundParams>,
 }
 
-/// An upload that can be folded.
+/// An upload that was checked and can be added.
 #[derive(Debug)]
 pub struct Checked {
-    /// Whose.
+    /// The user who sent it.
     pub user: UserId,
     /// The hash of its body.
     pub body_hash: Digest,
-    /// Its ciphertexts, as sums of one.
+    /// A sum of this update alone.
     pub collecting: Collecting,
 }
 
 impl Intake {
-    /// With the aggregator's keys and identity.
+    /// Creates an intake with the aggregator's keys and identity.
     ///
     /// # Errors
-    /// [`Error::Signature`], [`Error::Key`] or [`Error::Roster`] if they are not the roster's.
+    /// [`Error::Signature`], [`Error::Key`] or [`Error::Roster`] if they do not match the roster.
     pub fn new(
         keys: AggregatorKeys,
         identity: IdentityKey,
         roster: Roster,
         threads: Threads,
     ) -> Result<Self, Error> {
-        roster.check_task(&keys.task, &keys.encryption)?;
-        if !keys.ua.keys().copied().eq(roster.users()) {
-            return Err(Error::Roster);
-        }
-        if roster.identity(Party::Aggregator)? != identity.identity() {
+        check_keys(&keys, &roster)?;
+        if roster.identity(PartyId::Aggregator)? != identity.identity() {
             return Err(Error::Signature);
         }
-        let office = Arc::new(Office { identity, roster, threads });
-        Ok(Self { office, aggregator: Aggregator::new(keys)? })
+        let context = Arc::new(IntakeContext { identity, roster, threads });
+        Ok(Self { context, aggregator: Aggregator::new(keys)? })
     }
 
-    /// Begins with the round of a ticket; permutations of earlier rounds are not at hand any more in it.
+    /// Starts the round of a ticket. The returned value has forgotten the permutations of earlier rounds.
     ///
     /// # Errors
-    /// If it is no ticket of the key generator's.
+    /// The errors of [`Signed::decode`] if the ticket is invalid.
     pub fn begin(&self, ticket: &[u8]) -> Result<IntakeRound, Error> {
-        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.office.roster)?;
-        let mut aggregator = self.aggregator.clone();
-        aggregator.advance(ticket.round());
-        Ok(IntakeRound { office: self.office.clone(), ticket, aggregator })
+        let ticket = Signed::decode(ticket, &self.context.roster)?;
+        Ok(IntakeRound::new(self.context.clone(), &self.aggregator, ticket))
     }
 }
 
 impl IntakeRound {
-    /// Goes on with a later round.
+    fn new(context: Arc<IntakeContext>, aggregator: &Aggregator, ticket: Signed<RoundTicket>) -> Self {
+        let mut aggregator = aggregator.clone();
+        aggregator.advance(ticket.round());
+        let params = Arc::new(RoundParams::new(aggregator.task(), ticket.round()));
+        Self { context, ticket, aggregator, params }
+    }
+
+    /// Continues with the ticket of a later round.
     ///
     /// # Errors
-    /// If it is no ticket of the key generator's, or none of a later round.
+    /// The errors of [`Signed::decode`] if the ticket is invalid, [`Error::Stale`] if it is of an earlier round.
     pub fn follow(&self, ticket: &[u8]) -> Result<Self, Error> {
-        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.office.roster)?;
+        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.context.roster)?;
         let (round, current) = (ticket.round(), self.round());
         if round < current {
             return Err(Error::Stale { round, current });
         }
-        let mut aggregator = self.aggregator.clone();
-        aggregator.advance(round);
-        Ok(Self { office: self.office.clone(), ticket, aggregator })
+        Ok(Self::new(self.context.clone(), &self.aggregator, ticket))
     }
 
-    /// The ticket.
+    /// Returns the ticket.
     pub fn ticket(&self) -> &Signed<RoundTicket> {
         &self.ticket
     }
 
-    /// The round.
+    /// Returns the round.
     pub fn round(&self) -> Round {
         self.ticket.round()
     }
 
-    /// Sums of nothing yet.
+    /// Returns empty sums.
     pub fn empty(&self) -> Collecting {
-        self.aggregator.begin(self.round())
+        self.aggregator.begin_in(self.params.clone())
     }
 
-    /// Adds what was collected to a partial sum; an empty one is the sum of nothing.
+    /// Adds collected updates to a partial sum, and returns its new bytes. No bytes stand for an empty sum.
     ///
     /// # Errors
-    /// [`Error::Storage`] if it is no partial sum of this round.
+    /// [`Error::Storage`] if the bytes are not a partial sum of this round.
     pub fn add_to(&self, partial: &[u8], collecting: Collecting) -> Result<Vec<u8>, Error> {
-        let Office { threads, .. } = *self.office;
+        let threads = self.context.threads;
         if partial.is_empty() {
-            return Ok(collecting.to_partial(threads));
+            return Ok(collecting.to_partial_sum(threads));
         }
         let mut sums = self.empty();
-        sums.add_partial(partial, threads)?;
+        sums.add_partial_sum(partial, threads)?;
         sums.merge(collecting, threads)?;
-        Ok(sums.to_partial(threads))
+        Ok(sums.to_partial_sum(threads))
     }
 
-    /// Checks an upload, all of it.
+    /// Checks an upload completely.
     ///
     /// # Errors
-    /// What section 8 of docs/protocol.md lists for uploads, but for what depends on other uploads.
+    /// The errors of docs/protocol.md, section 8, except those that depend on other uploads.
     pub fn check(&self, message: &[u8]) -> Result<Checked, Error> {
-        let Office { roster, threads, .. } = &*self.office;
+        let IntakeContext { roster, threads, .. } = &*self.context;
         let upload: Signed<Upload> = Signed::decode(message, roster)?;
-        let Party::User(user) = upload.from() else { return Err(Error::Signature) };
+        let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
         upload.round().check(self.round())?;
-        let update = sealed_update(&upload, user, self.ticket.hash(), roster)?;
+        let update = sealed_update(&upload, user, self.ticket.hash(), roster, &self.params)?;
         let mut collecting = self.empty();
         collecting.accept(update, *threads)?;
         Ok(Checked { user, body_hash: upload.message().body_hash, collecting })
     }
 
-    /// The acknowledgement of an upload that is kept.
+    /// Signs the acknowledgement of an upload that is stored.
     pub fn acknowledge(&self, body_hash: Digest) -> Vec<u8> {
-        let Office { identity, roster, .. } = &*self.office;
-        let ack = UploadAck { body_hash };
-        let task = roster.task().id();
-        Signed::sign(identity, task, Party::Aggregator, self.round(), ack, Vec::new()).to_bytes()
+        let IntakeContext { identity, roster, .. } = &*self.context;
+        let (task, ack) = (roster.task().id(), UploadAck { body_hash });
+        Signed::sign(identity, task, PartyId::Aggregator, self.round(), ack, Vec::new()).to_bytes()
     }
 }

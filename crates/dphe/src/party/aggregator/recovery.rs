@@ -1,17 +1,18 @@
-//! What an aggregator keeps between rounds, and how it takes up a round from its log.
+//! What the aggregator keeps between rounds, and how it recovers a round from its log.
 
 use super::{
-    AggregatorParty, DECRYPT, END, Ended, FREEZE, GATHERED, InRound, OPEN, RESULT, State, TICKET, UPLOAD,
+    AggregatorParty, COLLECTED, DECRYPT, END, Ended, FREEZE, FrozenRound, OPEN, RESULT, State, TICKET, UPLOAD,
 };
-use crate::log::LogPoint;
-use crate::message::codec::{Reader, Writer};
-use crate::message::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload, sum_hash};
-use crate::party::{Time, damaged, read_point, read_record, read_round, stored, write_point};
-use crate::permutation::UserAggregatorSeed;
-use crate::{Error, Party};
+use crate::party::context::{OUT_OF_SEQUENCE, Record, Recover, read_point, stored, write_point};
+use crate::party::log::LogPoint;
+use crate::party::{Action, Time};
+use crate::scheme::permutation::UserAggregatorSeed;
+use crate::wire::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload};
+use crate::wire::{Reader, Writer};
+use crate::{Digest, Error, PartyId};
 
 impl AggregatorParty {
-    pub(super) fn write_checkpoint(&self) -> Vec<u8> {
+    pub(super) fn write_checkpoint(&self) -> Writer {
         let mut out = Writer::new();
         out.u64(self.round.get());
         write_point(&mut out, self.seen);
@@ -29,87 +30,95 @@ impl AggregatorParty {
             out.bytes(&close);
             ended.publish.iter().for_each(|publish| out.bytes(&publish.to_bytes()));
         }
-        out.into_bytes()
+        out
     }
+}
 
-    pub(super) fn read_checkpoint(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut input = Reader::new(bytes);
-        self.round = read_round(&mut input).map_err(damaged)?;
-        self.seen = read_point(&mut input).map_err(damaged)?;
-        let count = input.u32().map_err(damaged)?;
+impl Recover for AggregatorParty {
+    fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
+        self.round = input.get()?;
+        self.seen = read_point(input)?;
+        let count = input.u32()?;
         for _ in 0..count {
-            let user = input.user().map_err(damaged)?;
-            let round = read_round(&mut input).map_err(damaged)?;
-            let key = input.array().map_err(damaged)?;
-            self.aggregator.resume(user, UserAggregatorSeed::from_parts(round, key));
+            let user = input.get()?;
+            self.aggregator.resume(user, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
         }
         if !input.rest().is_empty() {
-            let length = input.u32().map_err(damaged)? as usize;
-            let close = input.take(length).map_err(damaged)?;
-            let close = stored(&[close], 0, &self.desk.roster)?;
-            let publish = match input.rest() {
+            let length = input.u32()? as usize;
+            let close = stored(input.take(length)?, &self.session.roster)?;
+            let publish = match input.take(input.rest().len())? {
                 [] => None,
-                publish => Some(stored(&[publish], 0, &self.desk.roster)?),
+                publish => Some(stored(publish, &self.session.roster)?),
             };
             self.last = Some(Ended { publish, close });
         }
         Ok(())
     }
 
-    pub(super) fn replay(&mut self, record: &[u8], now: Time) -> Result<(), Error> {
-        let (tag, messages) = read_record(record)?;
-        let roster = &self.desk.roster;
+    fn replay(&mut self, tag: u8, record: &Record<'_>, now: Time) -> Result<(), Error> {
+        let roster = &self.session.roster;
         match (tag, core::mem::replace(&mut self.state, State::Idle)) {
-            (OPEN, State::Idle) => self.state = State::Opened(stored(&messages, 0, roster)?),
-            (TICKET, State::Opened(_)) => {
-                let ticket: Signed<RoundTicket> = stored(&messages, 0, roster)?;
+            (OPEN, State::Idle) => self.state = State::Announced(record.message(0, roster)?),
+            (TICKET, State::Announced(_)) => {
+                let ticket: Signed<RoundTicket> = record.message(0, roster)?;
                 LogPoint::follow(&mut self.seen, ticket.message().log)?;
-                self.gather(ticket, now);
+                self.collect(ticket, now);
             }
-            (UPLOAD, State::Collecting(mut gathering)) => {
-                let upload: Signed<Upload> = stored(&messages, 0, roster)?;
-                let Party::User(user) = upload.from() else { return Err(Error::Signature) };
-                gathering.fold(&upload, user, roster, self.threads)?;
-                self.state = State::Collecting(gathering);
+            (UPLOAD, State::Collecting(mut collection)) => {
+                let upload: Signed<Upload> = record.message(0, roster)?;
+                let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
+                collection.fold(&upload, user, roster, self.session.threads)?;
+                self.state = State::Collecting(collection);
             }
-            (FREEZE, State::Collecting(gathering)) => {
-                let freeze: Signed<Freeze> = stored(&messages, 0, roster)?;
-                self.state = State::Collecting(gathering);
+            (FREEZE, State::Collecting(collection)) => {
+                let freeze: Signed<Freeze> = record.message(0, roster)?;
+                self.state = State::Collecting(collection);
                 let (round, again, body) = self
                     .take_sum()
                     .filter(|(_, again, _)| again.hash() == freeze.hash())
-                    .ok_or(Error::Storage { reason: "the stored uploads do not give the frozen sum" })?;
+                    .ok_or(Error::Storage { reason: "the stored uploads do not add up to the frozen sum" })?;
                 self.state = State::Frozen(round, again, body);
             }
-            (GATHERED, State::Collecting(gathering)) => {
-                let freeze: Signed<Freeze> = stored(&messages, 0, roster)?;
-                let body = messages.get(1).ok_or(Error::Storage { reason: "a record lacks a sum" })?;
-                if freeze.message().ticket != gathering.ticket.hash()
-                    || freeze.message().sum_hash != sum_hash(body)
+            (COLLECTED, State::Collecting(collection)) => {
+                let freeze: Signed<Freeze> = record.message(0, roster)?;
+                let body = record.bytes(1)?;
+                if freeze.message().ticket != collection.ticket.hash()
+                    || freeze.message().sum_hash != Digest::of_sum(body)
                 {
                     return Err(Error::Storage { reason: "the stored sum is not the frozen one" });
                 }
                 let uploads = freeze.message().users.iter().map(|p| (p.user, p.body_hash)).collect();
-                let round = InRound { ticket: gathering.ticket, overlap: None, uploads };
+                let round = FrozenRound { ticket: collection.ticket, overlap: None, uploads };
                 self.state = State::Frozen(round, freeze, body.to_vec());
             }
             (DECRYPT, State::Frozen(round, freeze, _)) => {
-                let ack: Signed<FreezeAck> = stored(&messages, 1, roster)?;
+                let ack: Signed<FreezeAck> = record.message(1, roster)?;
                 LogPoint::follow(&mut self.seen, ack.message().log)?;
-                self.state = State::Requested(round, freeze, stored(&messages, 0, roster)?);
+                self.state = State::Requested(round, freeze, record.message(0, roster)?);
             }
             (RESULT, State::Requested(round, freeze, _)) => {
-                let result: Signed<RoundResult> = stored(&messages, 0, roster)?;
+                let result: Signed<RoundResult> = record.message(0, roster)?;
                 LogPoint::follow(&mut self.seen, result.message().log)?;
                 self.state = State::Received(round, freeze, result);
             }
-            (END, State::Opened(_) | State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
-                let close = stored(&messages, 0, roster)?;
-                let publish = if messages.len() > 1 { Some(stored(&messages, 1, roster)?) } else { None };
+            (END, State::Announced(_) | State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
+                let close = record.message(0, roster)?;
+                let publish = if record.len() > 1 { Some(record.message(1, roster)?) } else { None };
                 self.last = Some(Ended { publish, close });
                 self.state = State::Ended;
             }
-            _ => return Err(Error::Storage { reason: "a record does not follow from the one before" }),
+            _ => return Err(OUT_OF_SEQUENCE),
+        }
+        Ok(())
+    }
+    fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        match &self.state {
+            State::Received(_, _, result) => {
+                let sum = self.opened_sum(&result.clone())?;
+                self.hand_on(sum, actions);
+            }
+            State::Ended => self.finish(actions),
+            _ => self.send_again(now, actions),
         }
         Ok(())
     }

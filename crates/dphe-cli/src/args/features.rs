@@ -1,0 +1,54 @@
+//! The feature file that a command works on.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dphe_features::{LabelColumn, ReadOptions};
+
+use crate::digits;
+use crate::samples::{Samples, SamplesError};
+
+/// A feature file, and how to read it
+#[derive(Args, Debug)]
+pub(crate) struct FeatureArgs {
+    /// Features with labels: a .npz, .npy, .csv, .svmlight or .parquet file, or a directory with features.npy and
+    /// labels.npy [default: the bundled handwritten digits]
+    #[arg(value_name = "FEATURES")]
+    path: Option<PathBuf>,
+    /// The labels of a .npy file [default: labels.npy in the same directory]
+    #[arg(long, value_name = "FILE", requires = "path")]
+    labels: Option<PathBuf>,
+    /// The names of the classes, a JSON list [default: classes.json in the same directory]
+    #[arg(long, value_name = "FILE", requires = "path")]
+    classes: Option<PathBuf>,
+    /// The label column of a CSV or Parquet file
+    #[arg(long, value_name = "NAME", requires = "path")]
+    label_column: Option<String>,
+    /// Read columns with this prefix as attributes (0 or 1) instead of one label
+    #[arg(long, value_name = "PREFIX", requires = "path")]
+    attributes: Option<String>,
+}
+
+impl FeatureArgs {
+    fn options(&self) -> ReadOptions {
+        ReadOptions {
+            labels: self.labels.clone(),
+            classes: self.classes.clone(),
+            label_column: self.label_column.clone().map_or(LabelColumn::Auto, LabelColumn::Named),
+            attribute_prefix: self.attributes.clone(),
+            ..ReadOptions::default()
+        }
+    }
+
+    /// Returns the name of the file for messages.
+    pub(crate) fn name(&self) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| PathBuf::from("the digits"))
+    }
+
+    pub(crate) fn samples(&self) -> Result<Samples, SamplesError> {
+        match &self.path {
+            Some(path) => Samples::read(path, &self.options()),
+            None => digits::samples(),
+        }
+    }
+}

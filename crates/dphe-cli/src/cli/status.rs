@@ -1,0 +1,56 @@
+//! `dphe status`: asks the services of a task for their status.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dphe::PartyId;
+use dphe::hazmat::paper_keys;
+use dphe_service::certificates::role_name;
+use dphe_service::doctor::ask_status;
+use dphe_service::kit::Kit;
+
+use super::{CliError, block_on};
+use crate::args::TextFormat;
+
+/// Ask the services of a task for their status
+#[derive(Args)]
+pub(crate) struct Status {
+    /// The kit of any party
+    #[arg(long, value_name = "DIR")]
+    kit: PathBuf,
+    /// The output format
+    #[arg(long, value_enum, default_value_t = TextFormat::Text)]
+    format: TextFormat,
+}
+
+impl Status {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let kit = Kit::read_with(&self.kit, paper_keys())?;
+        // the services that answer this party
+        let services = match kit.party() {
+            PartyId::KeyGenerator => vec![PartyId::KeyGenerator, PartyId::Aggregator],
+            PartyId::Aggregator => vec![PartyId::Aggregator, PartyId::KeyGenerator],
+            PartyId::User(_) => vec![PartyId::Aggregator],
+        };
+        let mut all = Vec::new();
+        for service in services {
+            let answer = block_on(ask_status(&kit, service))??;
+            let status: serde_json::Value = serde_json::from_slice(&answer.body)?;
+            if self.format == TextFormat::Text {
+                let words: Vec<String> = status
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| !["party", "task"].contains(&name.as_str()))
+                    .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')))
+                    .collect();
+                println!("{:<14} {}", role_name(service), words.join(", "));
+            }
+            all.push(status);
+        }
+        if self.format == TextFormat::Json {
+            println!("{}", serde_json::to_string_pretty(&all)?);
+        }
+        Ok(())
+    }
+}

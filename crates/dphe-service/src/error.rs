@@ -1,0 +1,118 @@
+//! The error of a party's program, with hints.
+
+use crate::http::client::ClientError;
+use crate::key_file::KeyFileError;
+use crate::kit::KitError;
+use crate::store::StoreError;
+use crate::task_file::TaskFileError;
+
+/// Why a party cannot start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The task file is invalid.
+    #[error(transparent)]
+    TaskFile(#[from] TaskFileError),
+    /// The kit is invalid.
+    #[error(transparent)]
+    Kit(#[from] KitError),
+    /// A key file cannot be read or written.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// Data cannot be stored or read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The protocol refused something.
+    #[error(transparent)]
+    Protocol(#[from] dphe::Error),
+    /// A Paillier key cannot be used.
+    #[error(transparent)]
+    Paillier(#[from] dphe_paillier::Error),
+    /// The learner failed.
+    #[error(transparent)]
+    Federate(#[from] dphe_federate::Error),
+    /// A request to a service failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A certificate cannot be created or used.
+    #[error("certificates: {reason}")]
+    Certificate {
+        /// The cause.
+        reason: String,
+    },
+    /// A TLS key or certificate cannot be used.
+    #[error("certificates: {0}")]
+    Tls(rustls::Error),
+    /// A model file cannot be read or written.
+    #[error(transparent)]
+    ModelFile(#[from] crate::model::ModelError),
+    /// The bytes are not a valid model.
+    #[error("invalid model: {reason}")]
+    Model {
+        /// The cause.
+        reason: &'static str,
+    },
+    /// A data file cannot be read.
+    #[error("{file}: {reason}")]
+    Data {
+        /// The file, with the line if there is one.
+        file: String,
+        /// The cause.
+        reason: String,
+    },
+    /// A data directory cannot be copied.
+    #[error("{} cannot be copied: {reason}", directory.display())]
+    Backup {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// The cause.
+        reason: String,
+    },
+    /// The service cannot listen on its address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The operating system gave no random bytes.
+    #[error("the operating system gave no random bytes: {0}")]
+    Randomness(getrandom::Error),
+    /// A bug.
+    #[error("internal error: {what}")]
+    Unexpected {
+        /// What happened.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::TaskFile(error) => error.hint(),
+            Self::Kit(error) => error.hint(),
+            Self::KeyFile(error) => error.hint(),
+            Self::Store(error) => error.hint(),
+            Self::Federate(error) => error.hint().map(str::to_owned),
+            Self::Listen { .. } => {
+                Some("Pass another address with --listen, or stop the program that uses this one.".into())
+            }
+            Self::Protocol(dphe::Error::Storage { .. }) => {
+                Some("Give each party its own --data directory. Restore a damaged one from a backup.".into())
+            }
+            Self::Paillier(dphe_paillier::Error::KeyEncrypted) => {
+                Some("Pass the passphrase that was given to `dphe keygen` with --passphrase-file.".into())
+            }
+            Self::Backup { .. } => Some(
+                "Try again, or stop the party first. Run `dphe verify` to check a data directory.".into(),
+            ),
+            Self::Client(_) => Some("Run `dphe doctor` to see which services can be reached.".into()),
+            Self::Certificate { .. } | Self::Tls(_) => {
+                Some("Run `dphe doctor` to check the files of the kit.".into())
+            }
+            _ => None,
+        }
+    }
+}

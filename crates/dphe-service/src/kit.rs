@@ -1,0 +1,350 @@
+//! Start-up kits: one directory per party, with everything that the party needs to take part in a task and nothing that
+//! belongs to another party.
+//!
+//! | file | in the kit of | contents |
+//! | --- | --- | --- |
+//! | `kit.toml` | all | the party's name, and the hash of the roster |
+//! | `task.toml` | all | the task file |
+//! | `roster.bin` | all | the roster, signed by the key generator |
+//! | `authority.pem`, `certificate.pem` | all | the task's certificate authority (CA); this party's certificate |
+//! | `tls.key`, `identity.key` | all, secret | the private keys of the certificate and of the identity |
+//! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key |
+//! | `paillier.key` | key generator, secret | the decryption key |
+//! | `authority.key` | key generator, secret | the CA's private key |
+//! | `certificate.pem.old`, `tls.key.old` | any, after `dphe certificate install` | the previous certificate and key |
+//! | `dashboard.token` | aggregator, secret | the token of the dashboard |
+//! | `initial.model` | aggregator | the initial global weights |
+//! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
+
+mod make;
+mod renew;
+mod request;
+
+pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
+pub use renew::{install_certificate, issue_certificates, request_certificate};
+pub use request::{Request, make_request};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dphe::{AggregatorKeys, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserKeys};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::certificates::{TlsIdentity, certificate_name, party_of, role_name};
+use crate::hex;
+use crate::key_file::{self, KeyFileError};
+use crate::model::Model;
+use crate::task_file::TaskFile;
+
+const FORMAT: u32 = 1;
+const START: &str = "initial.safetensors";
+const DASHBOARD_TOKEN: &str = "dashboard.token";
+/// The name of the same file in kits of version 0.1.0.
+const OLD_DASHBOARD_TOKEN: &str = "watch.token";
+/// The largest roster or seed file has 65,536 users of 44 bytes each, and a key.
+const MAX_BYTES: u64 = 4 << 20;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KitFile {
+    format: u32,
+    party: String,
+    task: String,
+    task_id: String,
+    roster_hash: String,
+    /// Whether the decryption key needs a passphrase. Only in the key generator's kit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    passphrase: Option<bool>,
+}
+
+/// A kit whose files have been checked against each other.
+pub struct Kit {
+    folder: PathBuf,
+    party: PartyId,
+    needs_passphrase: bool,
+    task_file: TaskFile,
+    roster: Arc<Roster>,
+    tls: TlsIdentity,
+    key_lengths: KeyLengths,
+}
+
+/// An error in a kit or in a request for one.
+#[derive(Debug, thiserror::Error)]
+pub enum KitError {
+    /// The directory is not a kit.
+    #[error("{} is not a kit: {reason}", folder.display())]
+    NotAKit {
+        /// The directory.
+        folder: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Two files do not belong to the same kit.
+    #[error("{} does not belong to this kit: {reason}", file.display())]
+    Foreign {
+        /// The file that does not match the others.
+        file: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The kit belongs to a party with another role.
+    #[error("this kit belongs to {found} and cannot start {wanted}")]
+    Role {
+        /// The kit's party.
+        found: String,
+        /// The party whose kit is needed.
+        wanted: &'static str,
+    },
+    /// The directory exists already.
+    #[error("{} already exists", folder.display())]
+    Exists {
+        /// The directory.
+        folder: PathBuf,
+    },
+    /// A request is invalid.
+    #[error("the request of {party} cannot be used: {reason}")]
+    Request {
+        /// The party that sent the request.
+        party: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl KitError {
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NotAKit { .. } => "Pass `--kit` a directory made by `dphe keygen`, such as kits/user-1.".into(),
+            Self::Foreign { .. } => "Copy the whole kit again. Files of different `dphe keygen` runs cannot be mixed.".into(),
+            Self::Role { found, .. } if found.starts_with("user") => "Run `dphe join` with a user's kit.".into(),
+            Self::Role { found, .. } => format!("Run `dphe serve {found}` with this kit."),
+            Self::Exists { .. } => "Choose another directory with `--output`. Kits are never overwritten.".into(),
+            Self::Request { .. } => {
+                "Make a new request from the same task file with `dphe keygen --request`, or with `dphe certificate request`.".into()
+            }
+        })
+    }
+}
+
+impl Kit {
+    /// Reads a kit and checks its files against each other.
+    ///
+    /// # Errors
+    /// Fails if a file is missing, damaged or from another kit, or if other users of this machine can read a secret.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        Self::read_with(folder, KeyLengths::default())
+    }
+
+    /// Reads a kit as [`Kit::read`], with other key lengths. Only the `hazmat` feature of `dphe` has values that accept
+    /// the short keys of the paper.
+    ///
+    /// # Errors
+    /// As [`Kit::read`].
+    pub fn read_with(folder: &Path, key_lengths: KeyLengths) -> Result<Self, Error> {
+        let not_a_kit = |reason: String| KitError::NotAKit { folder: folder.into(), reason };
+        let path = folder.join("kit.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| not_a_kit(format!("kit.toml: {error}")))?;
+        let file: KitFile =
+            toml::from_str(&text).map_err(|error| not_a_kit(format!("kit.toml: {}", error.message())))?;
+        if file.format != FORMAT {
+            return Err(not_a_kit(format!(
+                "the kit has format {}, and this program reads format {FORMAT}",
+                file.format
+            ))
+            .into());
+        }
+        let party =
+            party_of(&file.party).ok_or_else(|| not_a_kit(format!("unknown party {:?}", file.party)))?;
+        let task_file = TaskFile::read(&folder.join("task.toml"))?;
+        let roster = Roster::decode_with(&read(folder, "roster.bin")?, key_lengths)?;
+        let foreign =
+            |name: &str, reason: &str| KitError::Foreign { file: folder.join(name), reason: reason.into() };
+        if hex::encode(roster.hash().as_bytes()) != file.roster_hash {
+            return Err(foreign("roster.bin", "kit.toml has the hash of another roster").into());
+        }
+        if Some(roster.task().id()) != task_file.id() || file.task_id != task_file.task.id {
+            return Err(foreign("task.toml", "the file describes another task").into());
+        }
+        let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?.identity();
+        if roster.identity(party)? != identity {
+            return Err(foreign("identity.key", "the roster has another identity for this party").into());
+        }
+        let tls = TlsIdentity::from_pem(
+            &read(folder, "authority.pem")?,
+            &read(folder, "certificate.pem")?,
+            &read_secret(folder, "tls.key")?,
+        )?;
+        if tls.name() != Some(certificate_name(roster.task().id(), party, &identity)) {
+            return Err(foreign("certificate.pem", "the certificate names another party or task").into());
+        }
+        // fails if key and certificate are not a pair
+        tls.client()?;
+        let needs_passphrase = file.passphrase.unwrap_or(false);
+        let roster = Arc::new(roster);
+        Ok(Self { folder: folder.into(), party, needs_passphrase, task_file, roster, tls, key_lengths })
+    }
+
+    /// Returns the party that the kit belongs to.
+    pub fn party(&self) -> PartyId {
+        self.party
+    }
+
+    /// Returns the kit's directory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the task file.
+    pub fn task_file(&self) -> &TaskFile {
+        &self.task_file
+    }
+
+    /// Returns the roster, whose hash is in the kit.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    /// Returns the party's certificate and key.
+    pub fn tls(&self) -> &TlsIdentity {
+        &self.tls
+    }
+
+    /// Reads the secret key of the party's identity.
+    ///
+    /// # Errors
+    /// Fails if the file has been removed or damaged since the kit was read.
+    pub fn identity(&self) -> Result<IdentityKey, Error> {
+        Ok(IdentityKey::from_secret_bytes(&read_secret(&self.folder, "identity.key")?)?)
+    }
+
+    /// Reads a user's keys.
+    ///
+    /// # Errors
+    /// Fails if this is not a user's kit, or if the keys are damaged or belong to another task.
+    pub fn user_keys(&self) -> Result<UserKeys, Error> {
+        let PartyId::User(user) = self.party else { return Err(self.role("a user").into()) };
+        let keys =
+            UserKeys::from_secret_bytes_with(&read_secret(&self.folder, "seeds.bin")?, self.key_lengths)?;
+        if keys.user() != user || keys.task() != self.roster.task() {
+            return Err(self.foreign_seeds().into());
+        }
+        Ok(keys)
+    }
+
+    /// Reads the aggregator's keys.
+    ///
+    /// # Errors
+    /// Fails if this is not the aggregator's kit, or if the keys are damaged or belong to another task.
+    pub fn aggregator_keys(&self) -> Result<AggregatorKeys, Error> {
+        if self.party != PartyId::Aggregator {
+            return Err(self.role("the aggregator").into());
+        }
+        let keys = AggregatorKeys::from_secret_bytes_with(
+            &read_secret(&self.folder, "seeds.bin")?,
+            self.key_lengths,
+        )?;
+        if keys.task() != self.roster.task() {
+            return Err(self.foreign_seeds().into());
+        }
+        Ok(keys)
+    }
+
+    /// Reads the initial global weights from the aggregator's kit.
+    ///
+    /// # Errors
+    /// Fails if this is not the aggregator's kit, or if the file cannot be read.
+    pub fn initial_model(&self) -> Result<Vec<u8>, Error> {
+        if self.party != PartyId::Aggregator {
+            return Err(self.role("the aggregator").into());
+        }
+        let path = self.folder.join("initial.model");
+        std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source }.into())
+    }
+
+    /// Reads the initial model with class names and standardisation, if the task has one.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or if its shape is not that of the task.
+    pub fn start(&self) -> Result<Option<Model>, Error> {
+        let path = self.folder.join(START);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let model = Model::read(&path)?;
+        let shape = (model.weights.features(), model.weights.classes());
+        if shape != (self.task_file.model.features as usize, self.task_file.model.classes as usize) {
+            return Err(Error::Model { reason: "the initial model does not have the shape of the task" });
+        }
+        Ok(Some(model))
+    }
+
+    /// Reads the dashboard's token from the aggregator's kit. Without a token there is no dashboard.
+    ///
+    /// # Errors
+    /// Fails if other users of this machine can read the token, or if it is malformed.
+    pub fn dashboard_token(&self) -> Result<Option<zeroize::Zeroizing<String>>, Error> {
+        let names = [DASHBOARD_TOKEN, OLD_DASHBOARD_TOKEN];
+        let Some(name) = names.into_iter().find(|name| self.folder.join(name).exists()) else {
+            return Ok(None);
+        };
+        let bytes = read_secret(&self.folder, name)?;
+        let text = core::str::from_utf8(&bytes).unwrap_or_default().trim();
+        if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let reason = format!("{name} must contain at least 16 letters and digits, and nothing else");
+            return Err(KitError::NotAKit { folder: self.folder.clone(), reason }.into());
+        }
+        Ok(Some(zeroize::Zeroizing::new(text.to_owned())))
+    }
+
+    /// Returns whether the decryption key needs a passphrase.
+    pub fn needs_passphrase(&self) -> bool {
+        self.needs_passphrase
+    }
+
+    /// Reads the key generator's keys, including the decryption key.
+    ///
+    /// # Errors
+    /// Fails if this is not the key generator's kit, the passphrase is wrong, or a file is damaged.
+    pub fn key_generator(&self, passphrase: &[u8]) -> Result<KeyGenerator, Error> {
+        if self.party != PartyId::KeyGenerator {
+            return Err(self.role("the key generator").into());
+        }
+        let sealed = read_secret(&self.folder, "paillier.key")?;
+        let key = self.key_lengths.decryption_key(self.roster.task().config(), &sealed, passphrase)?;
+        let seeds = read_secret(&self.folder, "seeds.bin")?;
+        let keys = KeyGenerator::from_secret_bytes_with(&seeds, key, self.key_lengths)?;
+        if keys.task() != self.roster.task() {
+            return Err(self.foreign_seeds().into());
+        }
+        Ok(keys)
+    }
+
+    fn role(&self, wanted: &'static str) -> KitError {
+        KitError::Role { found: role_name(self.party), wanted }
+    }
+
+    fn foreign_seeds(&self) -> KitError {
+        KitError::Foreign {
+            file: self.folder.join("seeds.bin"),
+            reason: "the keys belong to another task or user".into(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Kit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kit({}, {:?})", role_name(self.party), self.roster.hash())
+    }
+}
+
+fn read(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, KeyFileError> {
+    Ok(key_file::read_up_to(&folder.join(name), MAX_BYTES)?.bytes)
+}
+
+fn read_secret(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, KeyFileError> {
+    let file = key_file::read_up_to(&folder.join(name), MAX_BYTES)?;
+    file.refuse_readable_by_others()?;
+    Ok(file.bytes)
+}

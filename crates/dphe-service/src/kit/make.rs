@@ -1,0 +1,312 @@
+//! Creates the kits of a task.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dphe::{Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, TaskParams, UserId, UserKeys};
+use dphe_federate::GlobalWeights;
+use dphe_paillier::{DecryptionKey, PassphraseCost};
+use rand_core::CryptoRng;
+use zeroize::Zeroizing;
+
+use super::{DASHBOARD_TOKEN, FORMAT, KitError, KitFile, Request, START};
+use crate::Error;
+use crate::certificates::{
+    Authority, TlsIdentity, Validity, certificate_name, new_key, read_request, role_name,
+};
+use crate::hex;
+use crate::key_file::{KeyFileError, write_public, write_secret};
+use crate::model::{Model, ModelError};
+use crate::task_file::TaskFile;
+
+/// How the decryption key is protected.
+pub enum Protection {
+    /// Encrypted with a passphrase.
+    Passphrase(Zeroizing<Vec<u8>>),
+    /// By the mode of its file. Everyone who can read the disk has the key.
+    FileMode,
+}
+
+/// A task file, initial model and requests that have been checked. Checking first avoids minutes of key generation for
+/// an invalid task.
+pub struct KitPlan {
+    task_file: TaskFile,
+    text: String,
+    task: TaskParams,
+    initial: Vec<u8>,
+    /// The contents of the initial model's file, if the task has one.
+    start: Option<Vec<u8>>,
+    requests: BTreeMap<PartyId, Request>,
+}
+
+impl KitPlan {
+    /// Checks a task file, the initial model that it names, and requests. `key_lengths` says which keys the task may
+    /// have.
+    ///
+    /// # Errors
+    /// Fails if the task is invalid, or if a request is for another task.
+    pub fn new(path: &Path, requests: Vec<Request>, key_lengths: KeyLengths) -> Result<Self, Error> {
+        let task_file = TaskFile::read(path)?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| KeyFileError::Read { path: path.into(), source })?;
+        let (features, classes) = (task_file.model.features as usize, task_file.model.classes as usize);
+        let (initial, start) = match &task_file.model.initial {
+            None => {
+                let zeros = dphe_learn::Weights::zeros(features, classes);
+                (zeros.map_err(dphe_federate::Error::Learn)?, None)
+            }
+            Some(file) => {
+                // relative to the task file, so that both can be moved together
+                let path = path.parent().unwrap_or(Path::new(".")).join(file);
+                let model = Model::read(&path)?;
+                let bytes = model.to_bytes().map_err(|reason| ModelError::Format { path, reason })?;
+                if (model.weights.features(), model.weights.classes()) != (features, classes) {
+                    return Err(Error::Model {
+                        reason: "the initial model does not have the shape of the task",
+                    });
+                }
+                (model.weights, Some(bytes))
+            }
+        };
+        let config = task_file.config(&initial)?;
+        let Some(id) = task_file.id() else { return Err(Error::Unexpected { what: "the task has no id" }) };
+        let task = TaskParams::new_with(id, config, key_lengths)?;
+        let initial = GlobalWeights::new(initial);
+        task_file.rules(task.clone())?.check(&initial)?;
+        let mut by_party = BTreeMap::new();
+        for request in requests {
+            let party = request.party()?;
+            let known = match party {
+                PartyId::Aggregator => true,
+                // the key generator makes the kits
+                PartyId::KeyGenerator => false,
+                PartyId::User(user) => user.get() <= task_file.task.users,
+            };
+            let error = |reason: &str| KitError::Request { party: role_name(party), reason: reason.into() };
+            if !known {
+                return Err(error("the task has no such party").into());
+            }
+            request.check(&task_file)?;
+            if by_party.insert(party, request).is_some() {
+                return Err(error("there are two requests of this party").into());
+            }
+        }
+        let initial = initial.to_bytes();
+        Ok(Self { task_file, text, task, initial, start, requests: by_party })
+    }
+
+    /// Returns the task's parameters.
+    pub fn task(&self) -> &TaskParams {
+        &self.task
+    }
+
+    fn parties(&self) -> impl Iterator<Item = PartyId> {
+        let users = (1..=self.task_file.task.users).filter_map(UserId::new).map(PartyId::User);
+        [PartyId::KeyGenerator, PartyId::Aggregator].into_iter().chain(users)
+    }
+}
+
+/// The contents of a task's kits, not yet written.
+pub struct KitSet<'a> {
+    plan: &'a KitPlan,
+    keys: KeyGenerator,
+    /// The decryption key as stored, and whether it needs a passphrase.
+    sealed: Zeroizing<Vec<u8>>,
+    passphrase: bool,
+    /// The identities of parties that sent no request, whose secret keys are created here.
+    own: BTreeMap<PartyId, IdentityKey>,
+    identities: BTreeMap<PartyId, Identity>,
+    roster: Roster,
+    user_keys: BTreeMap<UserId, UserKeys>,
+    authority: Authority,
+    validity: Validity,
+}
+
+/// The contents of a user's kit in memory, for load tests with thousands of users in one process.
+pub struct UserKit {
+    /// The user.
+    pub user: UserId,
+    /// The secret key of the identity.
+    pub identity: IdentityKey,
+    /// The seeds and the encryption key.
+    pub keys: UserKeys,
+    /// A new certificate and its key.
+    pub tls: TlsIdentity,
+}
+
+impl<'a> KitSet<'a> {
+    /// Creates the seeds, identities and roster of a task that uses this decryption key.
+    ///
+    /// # Errors
+    /// Fails if the key does not have the task's length and noise mode.
+    pub fn new(
+        plan: &'a KitPlan,
+        key: DecryptionKey,
+        protection: &Protection,
+        rng: &mut impl CryptoRng,
+    ) -> Result<Self, Error> {
+        let empty = Zeroizing::new(Vec::new());
+        let (words, passphrase) = match protection {
+            Protection::Passphrase(words) => (words, true),
+            Protection::FileMode => (&empty, false),
+        };
+        let sealed = key.to_encrypted_bytes(words, PassphraseCost::STANDARD, rng)?.into();
+        let mut keys = KeyGenerator::with_key(plan.task.clone(), key, rng)?;
+        let mut own: BTreeMap<PartyId, IdentityKey> = BTreeMap::new();
+        let mut identities: BTreeMap<PartyId, Identity> = BTreeMap::new();
+        for party in plan.parties() {
+            let identity = match plan.requests.get(&party) {
+                Some(request) => request.check(&plan.task_file)?.0,
+                None => own.entry(party).or_insert_with(|| IdentityKey::generate(rng)).identity(),
+            };
+            identities.insert(party, identity);
+        }
+        let users = identities.iter().filter_map(|(party, identity)| match party {
+            PartyId::User(user) => Some((*user, *identity)),
+            _ => None,
+        });
+        let (Some(aggregator), Some(generator)) =
+            (identities.get(&PartyId::Aggregator), own.get(&PartyId::KeyGenerator))
+        else {
+            return Err(NO_IDENTITY);
+        };
+        let roster = Roster::new(
+            plan.task.clone(),
+            1,
+            keys.encryption_key(),
+            *aggregator,
+            generator,
+            users.collect(),
+        )?;
+        let user_keys = roster.users().map(|user| (user, keys.enroll(user, rng))).collect();
+        let validity = Validity::days(plan.task_file.task.valid_days);
+        let authority = Authority::new(plan.task.id(), validity)?;
+        Ok(Self { plan, keys, sealed, passphrase, own, identities, roster, user_keys, authority, validity })
+    }
+
+    /// Returns the roster.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Returns the contents of a user's kit.
+    ///
+    /// # Errors
+    /// Fails if there is no such user, or if the user sent a request and keeps its own keys.
+    pub fn user(&self, user: UserId) -> Result<UserKit, Error> {
+        let party = PartyId::User(user);
+        let identity = self.own.get(&party).ok_or(NO_IDENTITY)?;
+        let keys = self.user_keys.get(&user).ok_or(NO_KEYS)?.clone();
+        let name = certificate_name(self.plan.task.id(), party, &identity.identity());
+        let key = new_key()?;
+        let certificate = self.authority.issue(&name, &key, self.validity)?;
+        let tls = TlsIdentity::from_pem(
+            self.authority.certificate_pem().as_bytes(),
+            certificate.as_bytes(),
+            Zeroizing::new(key.serialize_pem()).as_bytes(),
+        )?;
+        Ok(UserKit {
+            user,
+            identity: IdentityKey::from_secret_bytes(&identity.to_secret_bytes())?,
+            keys,
+            tls,
+        })
+    }
+
+    /// Writes the kit of a party into a new directory inside `output` and returns its path.
+    ///
+    /// # Errors
+    /// Fails if the directory already exists or cannot be written.
+    pub fn write(&self, party: PartyId, output: &Path, rng: &mut impl CryptoRng) -> Result<PathBuf, Error> {
+        let plan = self.plan;
+        let identity = self.identities.get(&party).ok_or(NO_IDENTITY)?;
+        let folder = output.join(role_name(party));
+        make_folder(&folder)?;
+        let public = |name: &str, bytes: &[u8]| write_public(&folder.join(name), bytes);
+        let secret = |name: &str, bytes: &[u8]| write_secret(&folder.join(name), bytes);
+        let kit = KitFile {
+            format: FORMAT,
+            party: role_name(party),
+            task: plan.task_file.task.name.clone(),
+            task_id: plan.task.id().to_string(),
+            roster_hash: hex::encode(self.roster.hash().as_bytes()),
+            passphrase: (party == PartyId::KeyGenerator).then_some(self.passphrase),
+        };
+        let kit = toml::to_string(&kit)
+            .map_err(|_| Error::Unexpected { what: "the kit cannot be written as TOML" })?;
+        public("task.toml", plan.text.as_bytes())?;
+        public("roster.bin", self.roster.as_bytes())?;
+        if let Some(start) = &plan.start {
+            public(START, start)?;
+        }
+        public("authority.pem", self.authority.certificate_pem().as_bytes())?;
+        let name = certificate_name(plan.task.id(), party, identity);
+        let certificate = match plan.requests.get(&party) {
+            Some(request) => {
+                let key = read_request(request.check(&plan.task_file)?.1, &name)?;
+                self.authority.issue(&name, &key, self.validity)?
+            }
+            None => {
+                let key = new_key()?;
+                secret("tls.key", Zeroizing::new(key.serialize_pem()).as_bytes())?;
+                self.authority.issue(&name, &key, self.validity)?
+            }
+        };
+        public("certificate.pem", certificate.as_bytes())?;
+        if let Some(identity) = self.own.get(&party) {
+            secret("identity.key", &identity.to_secret_bytes())?;
+        }
+        match party {
+            PartyId::KeyGenerator => {
+                secret("seeds.bin", &self.keys.to_secret_bytes())?;
+                secret("paillier.key", &self.sealed)?;
+                secret("authority.key", self.authority.key_pem().as_bytes())?;
+            }
+            PartyId::Aggregator => {
+                secret("seeds.bin", &self.keys.aggregator_keys().to_secret_bytes())?;
+                public("initial.model", &plan.initial)?;
+                let mut token = Zeroizing::new([0; 16]);
+                rng.fill_bytes(&mut token[..]);
+                secret(DASHBOARD_TOKEN, Zeroizing::new(hex::encode(&token[..]) + "\n").as_bytes())?;
+            }
+            PartyId::User(user) => {
+                let keys = self.user_keys.get(&user).ok_or(NO_KEYS)?;
+                secret("seeds.bin", &keys.to_secret_bytes())?;
+            }
+        }
+        // written last, so that an incomplete kit is not mistaken for a kit
+        public("kit.toml", kit.as_bytes())?;
+        Ok(folder)
+    }
+}
+
+const NO_IDENTITY: Error = Error::Unexpected { what: "a party has no identity" };
+const NO_KEYS: Error = Error::Unexpected { what: "a user has no keys" };
+
+/// Creates all kits of a task in a new directory, with this decryption key. Returns the kits' directories.
+///
+/// # Errors
+/// Fails if a directory already exists or cannot be written, or if the key does not have the task's length and noise
+/// mode.
+pub fn make_kits(
+    plan: &KitPlan,
+    key: DecryptionKey,
+    output: &Path,
+    protection: &Protection,
+    rng: &mut impl CryptoRng,
+) -> Result<Vec<PathBuf>, Error> {
+    make_folder(output)?;
+    let kits = KitSet::new(plan, key, protection, rng)?;
+    kits.identities.keys().map(|&party| kits.write(party, output, rng)).collect()
+}
+
+/// Creates a directory that only its owner can access.
+pub(super) fn make_folder(folder: &Path) -> Result<(), Error> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => KitError::Exists { folder: folder.into() }.into(),
+        _ => KeyFileError::Write { path: folder.into(), source }.into(),
+    })
+}

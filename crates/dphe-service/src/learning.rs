@@ -1,0 +1,218 @@
+//! Learning in the services. A user turns the global weights into an update, and the aggregator turns a sum into the
+//! next global weights. [`dphe_federate`] does the computation. This module adds the file that keeps a user's residual.
+
+use std::path::{Path, PathBuf};
+
+use dphe::{PublicSupport, Round, TaskParams, WeightSum};
+use dphe_federate::{GlobalWeights, LocalRound, RoundResidual, RoundRules};
+use dphe_learn::update::{Learner, LocalTrainer, Residual};
+use dphe_learn::{Dataset, Real, Seed, all_cores};
+
+use crate::task_file::TaskFile;
+use crate::{Error, files};
+
+/// Makes a user's updates. It runs in its own thread and may take long.
+pub trait Trainer: Send + 'static {
+    /// Makes the update of a round. `support` is the round's public support, and `model` encodes the global weights.
+    ///
+    /// # Errors
+    /// If training fails. The user then misses the round.
+    fn train(&mut self, round: Round, support: &PublicSupport, model: &[u8]) -> Result<dphe::Update, Error>;
+
+    /// Ends a round that it trained for. `included` says whether the update is in the sum.
+    fn finished(&mut self, _round: Round, _included: bool) {}
+}
+
+/// Makes the aggregator's models.
+pub trait ModelMaker: Send + 'static {
+    /// Makes the next model from the sum of a round and the model that the round started from. The same input must give
+    /// the same bytes, because the aggregator asks again after a crash.
+    ///
+    /// # Errors
+    /// If the sum does not give a model. The round then ends with the model that it started from.
+    fn next_model(&mut self, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error>;
+
+    /// Returns the accuracy of a model, from 0 to 1, if it can be measured.
+    fn accuracy(&mut self, _model: &[u8]) -> Option<f64> {
+        None
+    }
+}
+
+/// A user with data that trains linear models.
+pub struct LinearTrainer<T = f32> {
+    rules: RoundRules,
+    data: Dataset<T>,
+    seed: Seed,
+    residual: RoundResidual,
+    residual_file: Option<PathBuf>,
+}
+
+impl<T: Real> LinearTrainer<T> {
+    /// Creates the trainer of a user with these data. The order of samples follows from `seed`, the user's own.
+    ///
+    /// # Errors
+    /// If a number of the task file's learner is out of range, or the data do not have the shape of its model.
+    pub fn new(task_file: &TaskFile, task: TaskParams, data: Dataset<T>, seed: Seed) -> Result<Self, Error> {
+        let rules = task_file.rules(task)?;
+        for (what, expected, found) in [
+            ("features", task_file.model.features as usize, data.features().width()),
+            ("classes", task_file.model.classes as usize, data.labels().class_count()),
+        ] {
+            if expected != found {
+                return Err(
+                    dphe_federate::Error::Learn(dphe_learn::Error::Shape { what, expected, found }).into()
+                );
+            }
+        }
+        Ok(Self { rules, data, seed, residual: RoundResidual::default(), residual_file: None })
+    }
+
+    /// Trains with another learner, such as [`Learner::custom`]. The payload stays the task's.
+    ///
+    /// # Errors
+    /// If the learner cannot fill the payload.
+    pub fn with_learner(mut self, learner: impl Into<Learner>) -> Result<Self, Error> {
+        let trainer =
+            LocalTrainer::new(learner, self.rules.trainer().payload()).map_err(dphe_federate::Error::from)?;
+        self.rules = self.rules.with_trainer(trainer);
+        Ok(self)
+    }
+
+    /// Keeps the residual in this file, so that it outlives the process. A file that cannot be read is ignored:
+    /// later rounds learn the lost differences again.
+    #[must_use]
+    pub fn with_residual_file(mut self, path: PathBuf) -> Self {
+        if path.exists() {
+            match read_residual(&path) {
+                // The residual of another task would make every round fail.
+                Some(residual) if residual.fits(self.rules.task().dimension()) => self.residual = residual,
+                _ => {
+                    tracing::warn!(file = %path.display(), "the residual cannot be read and is reset");
+                }
+            }
+        }
+        self.residual_file = Some(path);
+        self
+    }
+
+    fn store_residual(&self) {
+        let Some(path) = &self.residual_file else { return };
+        if let Err(error) = write_residual(path, &self.residual) {
+            tracing::warn!(file = %path.display(), %error, "the residual cannot be written");
+        }
+    }
+}
+
+impl<T: Real> Trainer for LinearTrainer<T> {
+    fn train(&mut self, round: Round, support: &PublicSupport, model: &[u8]) -> Result<dphe::Update, Error> {
+        let global = GlobalWeights::from_bytes(model)?;
+        let round = LocalRound::new(&self.rules, round, support, &global)?;
+        let local = round.train(&self.data, &self.seed)?;
+        let update = round.update(&local, self.data.len(), &mut self.residual)?;
+        self.store_residual();
+        Ok(update)
+    }
+
+    fn finished(&mut self, round: Round, included: bool) {
+        self.residual.finish(round, included);
+        self.store_residual();
+    }
+}
+
+const RESIDUAL_MAGIC: &[u8; 8] = b"DPHERES1";
+
+/// Writes the magic number, the pending round (0 if there is none), the settled residual and the pending one.
+fn write_residual(path: &Path, residual: &RoundResidual) -> std::io::Result<()> {
+    let mut bytes = zeroize::Zeroizing::new(RESIDUAL_MAGIC.to_vec());
+    let none = Residual::new();
+    let (round, pending) = residual.pending().map_or((0, &none), |(round, pending)| (round.get(), pending));
+    bytes.extend(round.to_be_bytes());
+    for part in [residual.settled(), pending] {
+        bytes.extend((part.values().len() as u64).to_be_bytes());
+        part.values().iter().for_each(|value| bytes.extend(value.to_be_bytes()));
+    }
+    files::replace_private(path, &bytes)
+}
+
+/// The largest residual file that is read.
+const MAX_RESIDUAL_BYTES: u64 = 1 << 30;
+
+fn read_residual(path: &Path) -> Option<RoundResidual> {
+    let bytes = zeroize::Zeroizing::new(files::read_at_most(path, MAX_RESIDUAL_BYTES).ok()?);
+    let mut words = bytes.strip_prefix(RESIDUAL_MAGIC)?.as_chunks::<8>().0.iter().copied();
+    let round = u64::from_be_bytes(words.next()?);
+    let mut residual = || {
+        let count = usize::try_from(u64::from_be_bytes(words.next()?)).ok()?;
+        let values: Vec<f64> = words.by_ref().take(count).map(f64::from_be_bytes).collect();
+        (values.len() == count).then(|| Residual::from_values(values).ok())?
+    };
+    let (settled, pending) = (residual()?, residual()?);
+    Some(RoundResidual::from_parts(settled, Round::new(round).map(|round| (round, pending))))
+}
+
+/// Makes the aggregator's linear models.
+pub struct LinearModelMaker {
+    rules: RoundRules,
+    held_out: Option<Dataset>,
+}
+
+impl LinearModelMaker {
+    /// Creates the model maker of a task.
+    ///
+    /// # Errors
+    /// If a number of the task file's learner is out of range.
+    pub fn new(task_file: &TaskFile, task: TaskParams) -> Result<Self, Error> {
+        Ok(Self { rules: task_file.rules(task)?, held_out: None })
+    }
+
+    /// Measures accuracies on these samples, which are standardised like the users'.
+    #[must_use]
+    pub fn with_held_out_data(mut self, data: Dataset) -> Self {
+        self.held_out = Some(data);
+        self
+    }
+}
+
+impl ModelMaker for LinearModelMaker {
+    fn next_model(&mut self, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.rules.apply(&GlobalWeights::from_bytes(model)?, sum)?.to_bytes())
+    }
+
+    fn accuracy(&mut self, model: &[u8]) -> Option<f64> {
+        let held_out = self.held_out.as_ref()?;
+        GlobalWeights::from_bytes(model).ok()?.accuracy(held_out, all_cores()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residual_file_is_private_and_truncated_or_infinite_ones_are_ignored() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("residual.bin");
+        let of = |values: &[f64]| Residual::from_values(values.to_vec()).unwrap();
+        let (settled, pending) = (of(&[0.5, -1e-9]), of(&[0.25, 3.0]));
+        let both = RoundResidual::from_parts(settled.clone(), Some((Round::new(7).unwrap(), pending)));
+        write_residual(&path, &both).unwrap();
+        assert_eq!(read_residual(&path).unwrap(), both);
+        let alone = RoundResidual::from_parts(settled, None);
+        write_residual(&path, &alone).unwrap();
+        assert_eq!(read_residual(&path).unwrap(), alone);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        for length in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            assert!(read_residual(&path).is_none(), "{length}");
+        }
+        let mut infinite = bytes.clone();
+        infinite[24..32].copy_from_slice(&f64::INFINITY.to_be_bytes());
+        std::fs::write(&path, &infinite).unwrap();
+        assert!(read_residual(&path).is_none());
+    }
+}

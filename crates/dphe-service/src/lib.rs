@@ -1,0 +1,39 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`task_file`], [`kit`], [`certificates`], [`key_file`] | from a task file to a party's kit |
+//! | [`store`] | durable logs and archives: SQLite and PostgreSQL |
+//! | [`http`] | server, client, middleware, problems and limits |
+//! | [`service`] | the three parties as services, and the aggregator's dashboard |
+//! | [`learning`] | a round of [`dphe_federate`] in a service, and the user's residual |
+//! | [`samples`], [`model`] | labelled samples and trained models as files |
+//! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
+//! | [`telemetry`], [`tensorboard`] | log output and metrics |
+//! | [`chart`], [`html`], [`hex`], [`files`] | SVG charts, HTML, hexadecimal text, files that are written atomically |
+//! | `error` | [`Error`] |
+
+pub mod backup;
+pub mod certificates;
+pub mod chart;
+pub mod doctor;
+mod error;
+pub mod files;
+pub mod hex;
+pub mod html;
+pub mod http;
+pub mod key_file;
+pub mod kit;
+pub mod learning;
+pub mod model;
+pub mod samples;
+pub mod service;
+pub mod store;
+pub mod task_file;
+pub mod telemetry;
+pub mod tensorboard;
+pub mod verify;
+
+pub use error::Error;

@@ -1,0 +1,239 @@
+//! The service of the aggregator. It collects uploads, has sums opened by the key generator, and publishes models.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `handlers` | HTTP: polls, uploads, models, status |
+//! | `replies` | uploads that wait for their answers |
+//! | `actor` | runs the party |
+//! | `replica`, `upload_batcher` | several aggregators that share a database, and their uploads |
+//! | `record`, `phase_name` | records of rounds, and the names of their phases |
+
+mod actor;
+mod handlers;
+mod phase_name;
+mod record;
+#[cfg(feature = "postgres")]
+mod replica;
+mod replies;
+#[cfg(feature = "postgres")]
+mod upload_batcher;
+
+pub use record::{RoundEnding, RoundRecord};
+#[cfg(feature = "postgres")]
+pub use replica::run_replica;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actor::AggregatorActor;
+use bytes::Bytes;
+use dphe::party::AggregatorPhase;
+use dphe::wire::Kind;
+use dphe::{Digest, PartyId, Roster, Round};
+use replies::PendingUpload;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::chunks::{ChunkFiles, UploadChunks};
+use super::dashboard::{Dashboard, DashboardServer};
+use super::{ServiceOptions, start_observing};
+use crate::Error;
+use crate::certificates::server_name;
+use crate::http::client::Client;
+use crate::http::problem::Problem;
+use crate::http::server::{PartyPermits, Shutdown, serve_tls};
+use crate::kit::Kit;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore, StoreError};
+
+/// The published state of a task, which handlers answer from.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The last round that ended, with the list of its closing messages.
+    pub ended: Option<(Round, Bytes)>,
+    /// The hash of the current round's ticket, and the list that contains only the ticket.
+    pub ticket: Option<(Digest, Bytes)>,
+    /// Both lists joined, so that polls share one buffer.
+    pub messages: Bytes,
+    /// The model that the current round starts from, with its digest.
+    pub model: Option<(Digest, Bytes)>,
+    /// The status.
+    pub status: AggregatorStatus,
+    /// The records of the last rounds.
+    pub records: Arc<Vec<RoundRecord>>,
+    /// True if this snapshot may be out of date because the database is unreachable.
+    pub stale: bool,
+}
+
+impl Snapshot {
+    fn join_lists(&mut self) {
+        let lists = [self.ended.as_ref().map(|(_, list)| list), self.ticket.as_ref().map(|(_, list)| list)];
+        self.messages =
+            lists.into_iter().flatten().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into();
+    }
+}
+
+/// The status of an aggregator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AggregatorStatus {
+    /// `aggregator`.
+    pub party: String,
+    /// The identifier of the task.
+    pub task: String,
+    /// The current round, or the next one.
+    pub round: u64,
+    /// The number of rounds of the task.
+    pub rounds: u64,
+    /// The phase of the round. A replica that has not read the snapshot yet does not know it.
+    #[serde(with = "phase_name")]
+    pub phase: Option<AggregatorPhase>,
+    /// The users whose uploads are accepted.
+    pub collected: Vec<u32>,
+    /// The number of users in the roster.
+    pub users: usize,
+    /// True if all rounds are over.
+    pub over: bool,
+}
+
+impl AggregatorStatus {
+    /// Returns what waiting users are woken for; a new upload alone does not change it.
+    fn state(&self) -> (u64, Option<AggregatorPhase>, bool) {
+        (self.round, self.phase, self.over)
+    }
+}
+
+/// An event for the actor.
+pub(super) enum AggregatorCommand {
+    /// The key generator answered a message.
+    Answered(Bytes),
+    /// The key generator refused a message.
+    Refused { message: Bytes, problem: Box<Problem> },
+    /// The next model was computed.
+    ModelMade { round: Round, model: Result<NewModel, Error> },
+}
+
+/// A new model, and its accuracy if it can be measured.
+pub(super) struct NewModel {
+    model: Vec<u8>,
+    accuracy: Option<f64>,
+}
+
+/// An aggregator that is ready to run.
+pub struct AggregatorService<S, M> {
+    actor: AggregatorActor<S, M>,
+    commands: mpsc::Receiver<AggregatorCommand>,
+    chunk_files: ChunkFiles,
+    endpoint: Endpoint,
+    dashboard: Option<Dashboard>,
+    options: ServiceOptions,
+}
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
+    /// Recovers from the log. `data` is the directory for upload chunks.
+    ///
+    /// # Errors
+    /// If the kit or the log is invalid, or the store fails.
+    pub async fn start(
+        kit: &Kit,
+        store: S,
+        data: &std::path::Path,
+        maker: M,
+        mut options: ServiceOptions,
+    ) -> Result<Self, Error> {
+        let maker = Arc::new(Mutex::new(maker));
+        let events = Arc::new(Mutex::new(options.events.take()));
+        let (actor, commands) = AggregatorActor::start(kit, store, None, maker, events, &options).await?;
+        let chunk_files = ChunkFiles::new(data)
+            .map_err(|source| StoreError::Directory { directory: data.join("uploads"), source })?;
+        let dashboard = Dashboard::new(kit, options.metrics.clone())?;
+        Ok(Self { actor, commands, chunk_files, endpoint: Endpoint::new(kit)?, dashboard, options })
+    }
+
+    /// Returns the published state and its changes.
+    pub fn snapshot(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.actor.snapshot.subscribe()
+    }
+
+    /// Runs until `shutdown`. After the last round users can still fetch its model.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
+        let Self { mut actor, commands, chunk_files, endpoint, dashboard, mut options } = self;
+        let metrics = options.metrics.clone();
+        let (sender, uploads) = mpsc::channel(1024);
+        let chunks = UploadChunks::Files(chunk_files.clone());
+        let snapshot = actor.snapshot.subscribe();
+        let key_generator = endpoint.key_generator.new_connection();
+        let server = endpoint.serve(listener, dashboard, snapshot, sender, chunks, &mut options, &shutdown);
+        let outbox = tokio::spawn(actor.outbox.clone().run(key_generator, actor.commands.clone()));
+        metrics.ready.set(1);
+        metrics.leads.set(1);
+        tracing::info!("the aggregator is ready");
+        let server = tokio::spawn(server);
+        let result = actor.run(commands, uploads, Some(chunk_files), shutdown).await;
+        metrics.ready.set(0);
+        metrics.leads.set(0);
+        outbox.abort();
+        if result.is_ok() {
+            let _ = server.await;
+        } else {
+            server.abort();
+        }
+        result
+    }
+}
+
+/// The HTTP endpoint of an aggregator, and its client of the key generator.
+struct Endpoint {
+    roster: Arc<Roster>,
+    tls: Arc<rustls::ServerConfig>,
+    key_generator: Client,
+}
+
+impl Endpoint {
+    fn new(kit: &Kit) -> Result<Self, Error> {
+        let roster = kit.roster().clone();
+        let (address, name) =
+            (kit.task_file().parties.key_generator.clone(), server_name(&roster, PartyId::KeyGenerator)?);
+        let max_response = Kind::RoundResult.max_message_bytes(&roster);
+        let key_generator = Client::new(address, name, kit.tls().client()?, max_response);
+        Ok(Self { tls: kit.tls().server(roster.clone(), |_| true)?, roster, key_generator })
+    }
+
+    /// Serves users and the dashboard until `shutdown`.
+    #[allow(clippy::too_many_arguments, reason = "the parts of an endpoint")]
+    fn serve(
+        self,
+        listener: TcpListener,
+        dashboard: Option<Dashboard>,
+        snapshot: watch::Receiver<Arc<Snapshot>>,
+        uploads: mpsc::Sender<PendingUpload>,
+        chunks: UploadChunks,
+        options: &mut ServiceOptions,
+        shutdown: &Shutdown,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let limits = options.limits;
+        let dashboard = dashboard.map(|dashboard| {
+            DashboardServer::new(dashboard, snapshot.clone(), limits, shutdown.clone()).router()
+        });
+        start_observing(options, dashboard, shutdown);
+        let api = handlers::AggregatorApi {
+            roster: self.roster,
+            uploads,
+            snapshot,
+            chunks,
+            limits,
+            metrics: options.metrics.clone(),
+            shutdown: shutdown.clone(),
+            permits: Arc::new(Semaphore::new(handlers::MAX_BODIES)),
+            user_permits: PartyPermits::new(handlers::MAX_BODIES_PER_USER),
+        };
+        let (router, metrics) = (handlers::router(api), options.metrics.clone());
+        serve_tls(listener, self.tls, router, limits, metrics, shutdown.clone())
+    }
+}
+
+/// The longest time that a poll is held open.
+const MAX_POLL: Duration = Duration::from_secs(50);

@@ -1,0 +1,248 @@
+//! The actor that runs the aggregator's party. It handles one event after the other.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `schedule` | the times at which it has to act |
+//! | `answers` | answers of the key generator |
+//! | `collect` | uploads of a single aggregator, and the end of collecting |
+//! | `shared` | the uploads that all replicas collect |
+//! | `model` | the next model, and the end of a round |
+//! | `publish` | the snapshot that handlers answer from |
+
+mod answers;
+mod collect;
+mod model;
+mod publish;
+mod schedule;
+#[cfg_attr(not(feature = "postgres"), path = "actor/no_shared.rs")]
+mod shared;
+
+pub(super) use model::last_records;
+pub(super) use shared::SharedRound;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use dphe::party::{
+    AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, PartyContext, Time,
+};
+use dphe::wire::{Ending, Header, Kind, Signed, UploadAck};
+use dphe::{Digest, PartyId, Roster, Round, UserId};
+use schedule::{Schedule, Timer};
+use tokio::sync::{mpsc, watch};
+
+use super::super::ServiceOptions;
+use super::super::chunks::ChunkFiles;
+use super::super::driver::{Clock, Driver, Effect};
+use super::super::outbox::Outbox;
+use super::record::{Recording, RoundRecord};
+use super::replies::{self, PendingUpload, UploadReply};
+use super::{AggregatorCommand, Snapshot};
+use crate::Error;
+use crate::http::server::Shutdown;
+use crate::kit::Kit;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore};
+use crate::task_file::CollectSection;
+use crate::telemetry::Metrics;
+use crate::tensorboard::EventFile;
+
+pub(super) struct AggregatorActor<S, M> {
+    driver: Driver<AggregatorParty, S>,
+    roster: Arc<Roster>,
+    /// The uploads of all replicas. A single aggregator has none; it collects uploads itself.
+    shared: Option<SharedRound>,
+    maker: Arc<Mutex<M>>,
+    schedule: Schedule,
+    collect: CollectSection,
+    rounds: u64,
+    pub(super) outbox: Outbox,
+    pub(super) commands: mpsc::Sender<AggregatorCommand>,
+    /// Where to send the answer to the upload in the current step.
+    waiting: BTreeMap<UserId, UploadReply>,
+    pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
+    /// When the receivers of the snapshot were last woken.
+    announced: Time,
+    recording: Recording,
+    records: Arc<Vec<RoundRecord>>,
+    events: Arc<Mutex<Option<EventFile>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+    /// Recovers from the log.
+    pub(super) async fn start(
+        kit: &Kit,
+        mut store: S,
+        shared: Option<SharedRound>,
+        maker: Arc<Mutex<M>>,
+        events: Arc<Mutex<Option<EventFile>>>,
+        options: &ServiceOptions,
+    ) -> Result<(Self, mpsc::Receiver<AggregatorCommand>), Error> {
+        let (roster, task_file, clock) = (kit.roster().clone(), kit.task_file(), Clock::new());
+        let log = store.load().await?;
+        let (keys, identity) = (kit.aggregator_keys()?, kit.identity()?);
+        let (party, actions) = AggregatorParty::start(
+            keys,
+            PartyContext { identity, roster: (*roster).clone(), log: &log, threads: options.threads },
+            clock.now(),
+        )?;
+        model::restore_model(&mut store, &roster, party.round(), kit).await?;
+        let records = Arc::new(last_records(&mut store, party.round()).await?);
+        let (sender, commands) = mpsc::channel(1024);
+        let mut actor = Self {
+            driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
+            roster,
+            shared,
+            maker,
+            schedule: Schedule::default(),
+            collect: task_file.collect,
+            rounds: task_file.task.rounds,
+            outbox: Outbox::default(),
+            commands: sender,
+            waiting: BTreeMap::new(),
+            snapshot: watch::channel(Arc::new(Snapshot::default())).0,
+            announced: Time(0),
+            recording: Recording::default(),
+            records,
+            events,
+            metrics: options.metrics.clone(),
+        };
+        actor.carry_out().await?;
+        // a round must be open in the database before replicas see its ticket
+        if let Some(shared) = &actor.shared
+            && actor.driver.party()?.phase() == AggregatorPhase::Collecting
+        {
+            shared.start(actor.driver.party()?.round()).await?;
+        }
+        actor.publish().await?;
+        Ok((actor, commands))
+    }
+
+    /// Runs until `shutdown`. In a replica, the `UploadBatcher` takes the uploads and chunks instead.
+    pub(super) async fn run(
+        &mut self,
+        mut commands: mpsc::Receiver<AggregatorCommand>,
+        mut uploads: mpsc::Receiver<PendingUpload>,
+        chunks: Option<ChunkFiles>,
+        mut shutdown: Shutdown,
+    ) -> Result<(), Error> {
+        match self.driver.party()?.phase() {
+            AggregatorPhase::Idle => self.schedule.set(Timer::StartRound, self.driver.clock.now()),
+            // the collection time starts again, as the party's deadline does
+            AggregatorPhase::Collecting => self.start_collecting().await?,
+            _ => {}
+        }
+        let mut round = Round::FIRST;
+        loop {
+            if std::mem::replace(&mut round, self.driver.party()?.round()) != round
+                && let Some(chunks) = &chunks
+                && let Err(error) = chunks.keep_only(round).await
+            {
+                tracing::warn!(%error, "chunks of earlier rounds could not be deleted");
+            }
+            let next = self.schedule.next().into_iter().chain(self.driver.alarm()).min();
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return Ok(()),
+                command = commands.recv() => match command {
+                    Some(command) => self.handle(command).await?,
+                    None => return Ok(()),
+                },
+                Some(upload) = uploads.recv() => self.upload(upload).await?,
+                () = self.driver.clock.wait_until(next) => {}
+            }
+            // runs after every event, so that a stream of events cannot delay a deadline
+            self.run_due().await?;
+            self.publish().await?;
+        }
+    }
+
+    async fn handle(&mut self, command: AggregatorCommand) -> Result<(), Error> {
+        match command {
+            AggregatorCommand::Answered(message) => self.answered(&message).await,
+            AggregatorCommand::Refused { message, problem } => self.refused(&message, &problem).await,
+            AggregatorCommand::ModelMade { round, model } => self.model_made(round, model).await,
+        }
+    }
+
+    async fn run_due(&mut self) -> Result<(), Error> {
+        let now = self.driver.clock.now();
+        if self.schedule.take_due(Timer::WakeReceivers, now) {
+            self.announced = now;
+            self.snapshot.send_modify(|_| {});
+        }
+        if self.shared.is_some() && self.driver.party()?.phase() == AggregatorPhase::Collecting {
+            return self.count_shared_uploads(self.driver.alarm().is_some_and(|alarm| alarm <= now)).await;
+        }
+        if self.driver.take_alarm() {
+            self.step("tick", AggregatorEvent::Tick).await?;
+        }
+        if self.schedule.take_due(Timer::FloorSuffices, now) {
+            self.freeze_if_enough().await?;
+        }
+        if self.schedule.take_due(Timer::StartRound, now) {
+            self.start_round().await?;
+        }
+        Ok(())
+    }
+
+    async fn start_round(&mut self) -> Result<(), Error> {
+        let party = self.driver.party()?;
+        let round = party.round();
+        if !party.is_idle() || round.get() > self.rounds {
+            return Ok(());
+        }
+        let model = Digest::of_model(&self.current_model(round).await?);
+        let deadline = self.collect.time.max.0;
+        self.recording = Recording::begin();
+        self.step("start", AggregatorEvent::Start { model, deadline }).await?;
+        Ok(())
+    }
+
+    /// Runs a step and carries out its actions. Returns the error if the party refuses the event.
+    async fn step(&mut self, what: &str, event: AggregatorEvent) -> Result<Option<dphe::Error>, Error> {
+        match self.driver.step(event).await? {
+            Ok(()) => self.carry_out().await.map(|()| None),
+            Err(error) => {
+                self.metrics.refused(error.code());
+                tracing::warn!(what, code = error.code().as_str(), %error, "refused");
+                Ok(Some(error))
+            }
+        }
+    }
+
+    async fn carry_out(&mut self) -> Result<(), Error> {
+        while let Some(effect) = self.driver.next_effect().await? {
+            match effect {
+                Effect::Send { to: PartyId::KeyGenerator, message } => {
+                    if let Ok(Header {
+                        kind: kind @ (Kind::Freeze | Kind::Close), round: Some(round), ..
+                    }) = Header::peek(&message)
+                    {
+                        self.driver.store.put_message(round, kind.number(), &message).await?;
+                    }
+                    self.outbox.push(message);
+                }
+                Effect::Send { to: PartyId::User(user), message } => {
+                    // users who do not wait for an acknowledgement find everything else in the snapshot
+                    if let Some(reply) = self.waiting.remove(&user)
+                        && let Ok(ack) = Signed::<UploadAck>::decode(&message, &self.roster)
+                    {
+                        let upload = (ack.round(), user, ack.message().body_hash);
+                        replies::send_ack([reply], upload, &message);
+                    }
+                }
+                Effect::Notify(Notice::Opened { sum, overlap }) => {
+                    self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
+                    self.make_model(sum).await?;
+                }
+                Effect::Notify(Notice::Finished { round, ending, .. }) => {
+                    self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;
+                }
+                Effect::Send { .. } | Effect::Notify(Notice::Train { .. }) => {}
+            }
+        }
+        Ok(())
+    }
+}

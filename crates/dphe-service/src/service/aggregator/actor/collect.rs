@@ -1,0 +1,57 @@
+//! Collecting: the uploads of a single aggregator, and when a round has enough of them.
+
+use dphe::party::{AggregatorEvent, AggregatorPhase, Party as _};
+
+use super::super::replies::{self, PendingUpload};
+use super::{AggregatorActor, Timer};
+use crate::Error;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore};
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+    pub(super) async fn start_collecting(&mut self) -> Result<(), Error> {
+        let (round, clock) = (self.driver.party()?.round(), self.driver.clock);
+        self.schedule.set(Timer::FloorSuffices, clock.after(self.collect.time.min.0));
+        if let Some(shared) = &self.shared {
+            shared.start(round).await?;
+            self.schedule.set(Timer::CountShared, clock.now());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn upload(&mut self, upload: PendingUpload) -> Result<(), Error> {
+        let PendingUpload { user, message, reply, _permits } = upload;
+        let (bytes, before) = (message.len(), self.driver.party()?.collected().len());
+        self.waiting.insert(user, reply);
+        let result = match self.driver.step(AggregatorEvent::Message(message.into())).await {
+            Ok(Ok(())) => self.carry_out().await,
+            Ok(Err(error)) => {
+                replies::send_refusal(self.waiting.remove(&user), user, &error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let unanswered = self.waiting.remove(&user);
+        if let Err(error) = result {
+            unanswered.into_iter().for_each(|reply| reply.send(Err(replies::not_stored())));
+            return Err(error);
+        }
+        if self.driver.party()?.collected().len() > before {
+            replies::count(&self.metrics, bytes);
+            self.recording.upload(user, bytes);
+        }
+        if self.schedule.time(Timer::FloorSuffices).is_none() {
+            self.freeze_if_enough().await?;
+        }
+        Ok(())
+    }
+
+    /// Freezes the participants if there are at least as many as the floor.
+    pub(super) async fn freeze_if_enough(&mut self) -> Result<(), Error> {
+        let party = self.driver.party()?;
+        if party.phase() == AggregatorPhase::Collecting && party.collected().len() >= self.roster.floor() {
+            self.step("freeze", AggregatorEvent::Freeze).await?;
+        }
+        Ok(())
+    }
+}

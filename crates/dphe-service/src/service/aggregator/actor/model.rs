@@ -1,0 +1,145 @@
+//! The next model, and the end of a round.
+
+use std::sync::Arc;
+
+use dphe::party::AggregatorEvent;
+use dphe::wire::{Ending, Kind, Publish, Signed};
+use dphe::{Digest, Roster, Round, WeightSum};
+
+use super::super::{AggregatorCommand, NewModel, RoundRecord};
+use super::{AggregatorActor, Timer};
+use crate::Error;
+use crate::kit::Kit;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore};
+
+/// The number of rounds that the dashboard shows at least. All records are in the store.
+const SHOWN_RECORDS: usize = 500;
+/// The pause after a round without a new model, in milliseconds.
+const PAUSE_AFTER_ABORT: u64 = 1_000;
+
+const LEARNER_PANICKED: Error = Error::Unexpected { what: "the learner panicked" };
+
+/// Reads the records of the last rounds.
+pub(in super::super) async fn last_records<S: Archive>(
+    store: &mut S,
+    round: Round,
+) -> Result<Vec<RoundRecord>, Error> {
+    let first = round.get().saturating_sub(SHOWN_RECORDS as u64);
+    let records = store.round_records(Round::new(first).unwrap_or(Round::FIRST)).await?;
+    // a record that another version wrote may be unreadable; it stays in the store and is not shown
+    Ok(records.iter().filter_map(|(_, json)| serde_json::from_str(json).ok()).collect())
+}
+
+/// Stores the model of a round if it is missing: the last published one, or the initial model.
+pub(super) async fn restore_model<S: Archive>(
+    store: &mut S,
+    roster: &Roster,
+    round: Round,
+    kit: &Kit,
+) -> Result<(), Error> {
+    if store.latest_model(round).await?.is_some() {
+        return Ok(());
+    }
+    let messages = store.messages(Round::FIRST).await?;
+    let published = messages.iter().rfind(|(_, kind, _)| *kind == Kind::Publish.number());
+    let (round, model) = match published {
+        Some((round, _, message)) => {
+            (round.next(), Signed::<Publish>::decode(message, roster)?.body().to_vec())
+        }
+        None => (Round::FIRST, kit.initial_model()?),
+    };
+    Ok(store.put_model(round, Digest::of_model(&model), &model).await?)
+}
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+    /// Returns the model that a round starts from.
+    pub(super) async fn current_model(&mut self, round: Round) -> Result<Vec<u8>, Error> {
+        match self.driver.store.latest_model(round).await? {
+            Some((_, model)) => Ok(model),
+            None => Err(Error::Unexpected { what: "a round has no model" }),
+        }
+    }
+
+    /// Computes the next model in the background.
+    pub(super) async fn make_model(&mut self, sum: WeightSum) -> Result<(), Error> {
+        let round = sum.round();
+        let model = self.current_model(round).await?;
+        let (maker, commands) = (self.maker.clone(), self.commands.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
+            let model = maker.next_model(&sum, &model)?;
+            let accuracy = maker.accuracy(&model);
+            Ok(NewModel { model, accuracy })
+        });
+        tokio::spawn(async move {
+            let model = made.await.unwrap_or(Err(LEARNER_PANICKED));
+            let _ = commands.send(AggregatorCommand::ModelMade { round, model }).await;
+        });
+        Ok(())
+    }
+
+    pub(super) async fn model_made(
+        &mut self,
+        round: Round,
+        made: Result<NewModel, Error>,
+    ) -> Result<(), Error> {
+        let model = match made {
+            Ok(NewModel { model, accuracy }) => {
+                self.recording.made(accuracy);
+                model
+            }
+            Err(error) => {
+                // the sum cannot be opened again, so the round ends with the model that it started from
+                tracing::error!(round = round.get(), %error, "the model could not be computed");
+                self.recording.problem(format!("the model could not be computed: {error}"));
+                self.current_model(round).await?
+            }
+        };
+        self.driver.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
+        match self.step("new model", AggregatorEvent::NewModel { round, model }).await? {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Records the end of a round, deletes what is not needed any more, and schedules the next round.
+    pub(super) async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
+        let record = std::mem::take(&mut self.recording).end(round, ending, self.roster.floor());
+        let (name, reason) = (record.ending.name(), record.reason.as_deref());
+        self.metrics.ended(name);
+        tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
+        let json = serde_json::to_string(&record).unwrap_or_default();
+        self.driver.store.put_round_record(round, &json).await?;
+        self.write_event(&record);
+        let records = Arc::make_mut(&mut self.records);
+        records.push(record);
+        if records.len() > 2 * SHOWN_RECORDS {
+            records.drain(..SHOWN_RECORDS);
+        }
+        // the current model may be many rounds old; earlier models are in their publish messages
+        if let Some((current, _)) = self.driver.store.latest_model(round.next()).await? {
+            self.driver.store.forget_models(current).await?;
+        }
+        if let Some(shared) = &self.shared
+            && let Err(error) = shared.forget(round.next()).await
+        {
+            tracing::warn!(%error, "uploads of earlier rounds could not be deleted");
+        }
+        self.driver.cancel_alarm();
+        self.schedule.cancel(Timer::FloorSuffices);
+        let pause = if ending == Ending::Published { 0 } else { PAUSE_AFTER_ABORT };
+        self.schedule.set(Timer::StartRound, self.driver.clock.after(pause));
+        Ok(())
+    }
+
+    /// Writes a record for TensorBoard. A failure does not stop the task.
+    fn write_event(&self, record: &RoundRecord) {
+        if let Ok(mut events) = self.events.lock()
+            && let Some(events) = events.as_mut()
+            && let Err(error) = events.scalars(record.round, &record.scalars())
+        {
+            tracing::warn!(%error, file = %events.path().display(), "the TensorBoard file could not be written");
+        }
+    }
+}

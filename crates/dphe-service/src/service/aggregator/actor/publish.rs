@@ -1,0 +1,110 @@
+//! Publishing the state of the task in the snapshot that handlers answer from.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dphe::party::{Action, AggregatorEvent, AggregatorPhase, Party as _, Time};
+use dphe::wire::{Header, Kind, RoundTicket, Signed, encode_list};
+use dphe::{Digest, Round, UserId};
+
+use super::super::{AggregatorStatus, Snapshot};
+use super::{AggregatorActor, Timer};
+use crate::Error;
+use crate::learning::ModelMaker;
+use crate::store::{Archive, LogStore};
+
+/// The interval at which new uploads alone wake the receivers, in milliseconds. Every wake-up reaches all waiting
+/// users.
+const WAKE_INTERVAL: u64 = 250;
+
+impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+    /// Publishes a new snapshot if something has changed.
+    pub(super) async fn publish(&mut self) -> Result<(), Error> {
+        let (status, old) = (self.status()?, self.snapshot.borrow().clone());
+        let same_records =
+            old.records.last().map(|record| record.round) == self.records.last().map(|record| record.round);
+        if old.status == status && same_records {
+            return Ok(());
+        }
+        let same_state = status.state() == old.status.state();
+        if let Some(shared) = &mut self.shared
+            && !shared.should_publish(same_state, self.driver.clock.now())
+        {
+            return Ok(());
+        }
+        self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
+        let new_phase = (status.round, status.phase) != (old.status.round, old.status.phase);
+        let mut snapshot = Snapshot { status, records: self.records.clone(), ..(*old).clone() };
+        if new_phase {
+            let party = self.driver.party()?;
+            tracing::info!(round = party.round().get(), phase = party.phase().as_str(), "state");
+            self.read_messages(&mut snapshot).await?;
+            let round = self.driver.party()?.round();
+            let model = self.driver.store.latest_model(round).await?;
+            snapshot.model = model.map(|(_, model)| (Digest::of_model(&model), model.into()));
+        }
+        if let Some(shared) = &self.shared {
+            shared.publish(&old, &snapshot).await?;
+        }
+        let (now, next) = (self.driver.clock.now(), Time(self.announced.0.saturating_add(WAKE_INTERVAL)));
+        let wake = !same_state || !Arc::ptr_eq(&snapshot.records, &old.records) || now >= next;
+        if wake {
+            self.announced = now;
+            self.schedule.cancel(Timer::WakeReceivers);
+        } else {
+            self.schedule.set(Timer::WakeReceivers, next);
+        }
+        self.snapshot.send_if_modified(|published| {
+            *published = Arc::new(snapshot);
+            wake
+        });
+        Ok(())
+    }
+
+    fn status(&self) -> Result<AggregatorStatus, Error> {
+        let party = self.driver.party()?;
+        let collected = match &self.shared {
+            Some(shared) if party.phase() == AggregatorPhase::Collecting => shared.collected().to_vec(),
+            _ => party.collected(),
+        };
+        Ok(AggregatorStatus {
+            party: "aggregator".into(),
+            task: self.roster.task().id().to_string(),
+            round: party.round().get(),
+            rounds: self.rounds,
+            phase: Some(party.phase()),
+            collected: collected.into_iter().map(UserId::get).collect(),
+            users: self.roster.users().len(),
+            over: party.is_idle() && party.round().get() > self.rounds,
+        })
+    }
+
+    /// Asks the party for the messages that users poll for: the ticket, and the end of the last round.
+    async fn read_messages(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
+        let Some(user) = self.roster.users().next() else { return Ok(()) };
+        let actions = self.driver.ask(AggregatorEvent::Poll { user, round: Round::FIRST }).await??;
+        snapshot.ticket = None;
+        let mut closing: Vec<Bytes> = Vec::new();
+        for action in actions {
+            let Action::Send { message, .. } = action else { continue };
+            match Header::peek(&message)?.kind {
+                Kind::RoundTicket => {
+                    let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
+                    snapshot.ticket = Some((ticket.hash(), encode_list(&[message]).into()));
+                }
+                _ => closing.push(message.into()),
+            }
+        }
+        if let Some(round) = closing.last().and_then(|message| Header::peek(message).ok()?.round) {
+            let known = snapshot.ended.as_ref().is_some_and(|(known, _)| *known == round);
+            let is_publish =
+                |message: &&Bytes| Header::peek(message).is_ok_and(|header| header.kind == Kind::Publish);
+            if !known && let Some(publish) = closing.iter().find(is_publish) {
+                self.driver.store.put_message(round, Kind::Publish.number(), publish).await?;
+            }
+            snapshot.ended = Some((round, encode_list(&closing).into()));
+        }
+        snapshot.join_lists();
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! The HTTP handlers of the aggregator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use dphe::party::AggregatorPhase;
+use dphe::wire::{Header, Kind, LIST_MEDIA_TYPE, MODEL_MEDIA_TYPE};
+use dphe::{Digest, PartyId, Roster, Round, UserId};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::super::chunks::{ChunkOutcome, UploadChunks};
+use super::replies::{PendingUpload, UploadReply};
+use super::{MAX_POLL, Snapshot};
+use crate::hex;
+use crate::http::openapi;
+use crate::http::problem::{HttpErrorCode, Problem};
+use crate::http::server::{Limits, PartyPermits, Peer, Shutdown, json, read_body};
+use crate::http::{MAX_CHUNK, UPLOAD_OFFSET};
+use crate::telemetry::Metrics;
+
+/// The state of the handlers.
+#[derive(Clone)]
+pub(super) struct AggregatorApi {
+    pub(super) roster: Arc<Roster>,
+    pub(super) uploads: mpsc::Sender<PendingUpload>,
+    pub(super) snapshot: watch::Receiver<Arc<Snapshot>>,
+    pub(super) chunks: UploadChunks,
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) shutdown: Shutdown,
+    /// Limits the upload chunks in memory. A request that gets no permit in time is refused.
+    pub(super) permits: Arc<Semaphore>,
+    /// Limits the chunks per user.
+    pub(super) user_permits: PartyPermits,
+}
+
+/// How long a chunk waits for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a replica waits for a snapshot that another replica has already shown.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest number of chunks in memory.
+pub(super) const MAX_BODIES: usize = 128;
+/// The largest number of chunks in memory per user.
+pub(super) const MAX_BODIES_PER_USER: usize = 2;
+
+impl AggregatorApi {
+    fn count_refusal(&self, problem: Problem) -> Problem {
+        self.metrics.refused(problem.code);
+        problem
+    }
+
+    /// Returns the current round. A user may have learned of round `expected` from another replica a moment ago; this
+    /// one then waits until it has caught up.
+    async fn current_round(&self, expected: Round) -> Round {
+        let mut snapshot = self.snapshot.clone();
+        let has_caught_up = |snapshot: &Arc<Snapshot>| {
+            let status = &snapshot.status;
+            let waiting =
+                matches!(status.phase, None | Some(AggregatorPhase::Idle | AggregatorPhase::Announced));
+            status.round > expected.get() || (status.round == expected.get() && !waiting)
+        };
+        if self.chunks.are_shared() {
+            let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, snapshot.wait_for(has_caught_up)).await;
+        }
+        Round::new(snapshot.borrow().status.round).unwrap_or(Round::FIRST)
+    }
+}
+
+pub(super) fn router(api: AggregatorApi) -> Router {
+    Router::new()
+        .route("/v1/rounds/next", get(next))
+        .route("/v1/rounds/{round}/uploads/{user}", get(offset).put(upload))
+        .route("/v1/models/{digest}", get(model))
+        .route("/v1/status", get(status))
+        .route(openapi::PATH, openapi::route(openapi::AGGREGATOR))
+        .fallback(|| async { HttpErrorCode::NotFound.because("no such resource") })
+        .method_not_allowed_fallback(|| async {
+            HttpErrorCode::Method.because("the resource does not support this method")
+        })
+        .with_state(api)
+}
+
+async fn status(State(api): State<AggregatorApi>) -> Response {
+    json(&api.snapshot.borrow().status)
+}
+
+#[derive(Deserialize)]
+struct NextQuery {
+    /// The round that the user is in or waits for.
+    after: u64,
+    /// The latest round whose end the user has received since it started.
+    #[serde(default)]
+    heard: u64,
+    /// The hash of the ticket that the user has.
+    seen: Option<String>,
+    /// How many seconds to hold the request open if there is nothing new.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// Returns the messages that the user does not have yet: the end of its round, and the ticket of the next one. Waits
+/// until there are any.
+async fn next(
+    State(mut api): State<AggregatorApi>,
+    Extension(Peer(peer)): Extension<Peer>,
+    query: Result<Query<NextQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let PartyId::User(_) = peer else {
+        return Err(api.count_refusal(HttpErrorCode::Forbidden.because("only users may poll for rounds")));
+    };
+    let bad = |what: &str| HttpErrorCode::Request.because(what);
+    let Query(query) = query
+        .map_err(|_| api.count_refusal(bad("`after` must be a round and `wait` a number of seconds")))?;
+    let after =
+        Round::new(query.after).ok_or_else(|| api.count_refusal(bad("rounds are numbered from 1")))?;
+    let seen = query.seen.as_deref().map(|seen| {
+        hex::decode(seen)
+            .map(Digest::from_bytes)
+            .ok_or_else(|| api.count_refusal(bad("`seen` must be a hash of 64 hexadecimal digits")))
+    });
+    let seen = seen.transpose()?;
+    let until = Instant::now() + Duration::from_secs(query.wait).min(MAX_POLL);
+    loop {
+        let snapshot = api.snapshot.borrow_and_update().clone();
+        if snapshot.stale {
+            return Ok(stale());
+        }
+        let ended = snapshot.ended.as_ref().filter(|(round, _)| *round >= after && round.get() > query.heard);
+        let ticket = snapshot.ticket.as_ref().filter(|(hash, _)| seen != Some(*hash));
+        let messages = match (ended, ticket) {
+            (Some(_), Some(_)) => Some(&snapshot.messages),
+            (Some((_, list)), None) | (None, Some((_, list))) => Some(list),
+            (None, None) => None,
+        };
+        if let Some(messages) = messages {
+            return Ok(([(header::CONTENT_TYPE, LIST_MEDIA_TYPE)], messages.clone()).into_response());
+        }
+        if snapshot.status.over {
+            return Err(HttpErrorCode::TaskOver.because("all rounds are over"));
+        }
+        let stopping = || HttpErrorCode::Shutdown.because("the aggregator is stopping");
+        tokio::select! {
+            changed = api.snapshot.changed() => changed.map_err(|_| stopping())?,
+            () = sleep_until(until) => return Ok(StatusCode::NO_CONTENT.into_response()),
+            () = api.shutdown.wait() => return Err(stopping()),
+        }
+    }
+}
+
+async fn model(
+    State(api): State<AggregatorApi>,
+    digest: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let snapshot = api.snapshot.borrow().clone();
+    let digest = digest.ok().and_then(|Path(digest)| hex::decode(&digest)).map(Digest::from_bytes);
+    match &snapshot.model {
+        Some((known, model)) if digest == Some(*known) => {
+            Ok(([(header::CONTENT_TYPE, MODEL_MEDIA_TYPE)], model.clone()).into_response())
+        }
+        _ => {
+            Err(api
+                .count_refusal(HttpErrorCode::NotFound.because("this is not the model of the current round")))
+        }
+    }
+}
+
+type UploadPath = Result<Path<(u64, u32)>, PathRejection>;
+
+/// Returns round and user of an upload's path. Users may only access their own uploads.
+fn own_upload(peer: PartyId, path: UploadPath) -> Result<(Round, UserId), Problem> {
+    let Path((round, user)) =
+        path.map_err(|_| HttpErrorCode::NotFound.because("rounds and users must be numbers"))?;
+    match (Round::new(round), UserId::new(user)) {
+        (Some(round), Some(user)) if peer == PartyId::User(user) => Ok((round, user)),
+        (Some(_), Some(_)) => {
+            Err(HttpErrorCode::Forbidden.because("the certificate belongs to another party"))
+        }
+        _ => Err(HttpErrorCode::NotFound.because("rounds and users are numbered from 1")),
+    }
+}
+
+fn offset_header(here: u64) -> [(HeaderName, String); 1] {
+    [(HeaderName::from_static(UPLOAD_OFFSET), here.to_string())]
+}
+
+/// Returns how many bytes of an upload are stored.
+async fn offset(
+    State(api): State<AggregatorApi>,
+    Extension(Peer(peer)): Extension<Peer>,
+    path: UploadPath,
+) -> Result<Response, Problem> {
+    let (round, user) = own_upload(peer, path).map_err(|problem| api.count_refusal(problem))?;
+    let here = api.chunks.offset(round, user).await;
+    let here = here.map_err(|error| api.count_refusal(storage_problem(&error)))?;
+    Ok((StatusCode::NO_CONTENT, offset_header(here)).into_response())
+}
+
+#[derive(Deserialize)]
+struct UploadQuery {
+    offset: u64,
+    total: u64,
+}
+
+/// Stores a chunk of an upload. The last chunk is answered with the acknowledgement.
+async fn upload(
+    State(api): State<AggregatorApi>,
+    Extension(Peer(peer)): Extension<Peer>,
+    path: UploadPath,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    receive_chunk(&api, peer, path, query, request).await.map_err(|problem| api.count_refusal(problem))
+}
+
+async fn receive_chunk(
+    api: &AggregatorApi,
+    peer: PartyId,
+    path: UploadPath,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let (round, user) = own_upload(peer, path)?;
+    let Query(UploadQuery { offset, total }) =
+        query.map_err(|_| HttpErrorCode::Request.because("`offset` and `total` must be numbers of bytes"))?;
+    let max = Kind::Upload.max_message_bytes(&api.roster);
+    if total == 0 || total > max || offset >= total {
+        return Err(HttpErrorCode::Size
+            .because(format!("offset {offset} of {total} bytes; at most {max} bytes are allowed")));
+    }
+    let current = api.current_round(round).await;
+    if api.snapshot.borrow().stale {
+        return Ok(stale());
+    }
+    let over = api.snapshot.borrow().status.over;
+    if round < current {
+        return Err(Problem::from(&dphe::Error::Stale { round, current }));
+    }
+    if over {
+        return Err(HttpErrorCode::TaskOver.because("all rounds are over"));
+    }
+    if round > current {
+        return Err(Problem::from(&dphe::Error::Future { round, current }));
+    }
+    let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    if media != Some(Kind::Upload.media_type()) {
+        return Err(HttpErrorCode::MediaType.because("the media type is not that of an upload"));
+    }
+    let busy = || HttpErrorCode::Busy.because("too many uploads are being received");
+    let user_permit = api.user_permits.take(peer).ok_or_else(busy)?;
+    // repeating a refused chunk would cost more than waiting a moment
+    let permit = tokio::time::timeout(PERMIT_TIMEOUT, api.permits.clone().acquire_owned()).await;
+    let permit = permit.ok().and_then(Result::ok).ok_or_else(busy)?;
+    let chunk = read_body(request, (total - offset).min(MAX_CHUNK as u64), api.limits.body).await?;
+    if chunk.is_empty() {
+        return Err(HttpErrorCode::Request.because("the chunk is empty"));
+    }
+    let stored = api.chunks.put(round, user, offset, total, chunk).await;
+    let message = match stored.map_err(|error| storage_problem(&error))? {
+        ChunkOutcome::Stored(here) => return Ok((StatusCode::ACCEPTED, offset_header(here)).into_response()),
+        ChunkOutcome::WrongOffset(here) => {
+            let problem =
+                HttpErrorCode::Offset.because(format!("{here} bytes are stored; continue at that offset"));
+            return Ok((offset_header(here), problem).into_response());
+        }
+        ChunkOutcome::Complete(message) => message,
+    };
+    let sender = Header::peek(&message).map_err(|error| Problem::from(&error))?.sender;
+    if sender != Some(PartyId::User(user)) {
+        return Err(HttpErrorCode::Forbidden.because("the upload was signed by another user"));
+    }
+    let (reply, answer) = UploadReply::new();
+    let stopping = || HttpErrorCode::Shutdown.because("the aggregator is stopping");
+    api.uploads
+        .send(PendingUpload { user, message, reply, _permits: (user_permit, permit) })
+        .await
+        .map_err(|_| stopping())?;
+    let ack = answer.await.map_err(|_| stopping())??;
+    Ok(([(header::CONTENT_TYPE, Kind::UploadAck.media_type())], ack).into_response())
+}
+
+/// Returns the answer of a replica whose snapshot may be out of date. It closes the connection, so that the client may
+/// reach another replica.
+fn stale() -> Response {
+    let problem = HttpErrorCode::Storage.because("this replica has no contact with the database");
+    ([(header::CONNECTION, "close")], problem).into_response()
+}
+
+fn storage_problem(error: &std::io::Error) -> Problem {
+    tracing::error!(%error, "a chunk of an upload could not be stored");
+    HttpErrorCode::Storage.because("the chunk could not be stored")
+}

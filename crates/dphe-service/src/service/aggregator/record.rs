@@ -1,0 +1,167 @@
+//! Records of rounds: participants, sizes, shares and times. They contain nothing of the updates themselves.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use dphe::wire::Ending;
+use dphe::{Round, UserId, WeightSum};
+use serde::{Deserialize, Serialize};
+
+/// The record of a round that ended. Some values are missing if the aggregator restarted during the round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// The round.
+    pub round: u64,
+    /// The ending.
+    pub ending: RoundEnding,
+    /// Why no model was published, if known.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The time of the end, in seconds since 1970.
+    pub ended_at: u64,
+    /// The number of users in the sum.
+    pub users: Option<usize>,
+    /// The users whose uploads were accepted.
+    #[serde(default)]
+    pub participants: Vec<u32>,
+    /// The total length of the uploads in bytes.
+    pub upload_bytes: usize,
+    /// The duration of the round.
+    pub seconds: Option<f64>,
+    /// The time from the start of the round to the last upload.
+    pub collect_seconds: Option<f64>,
+    /// The time from the last upload until the sum was open.
+    #[serde(default)]
+    pub open_seconds: Option<f64>,
+    /// The time from then until the model was published.
+    #[serde(default)]
+    pub publish_seconds: Option<f64>,
+    /// The fraction of zeros in the sum.
+    pub sparsity: Option<f64>,
+    /// The share of occupied positions that a single user occupied.
+    pub singles: Option<f64>,
+    /// The accuracy of the new model on the aggregator's held-out data, if it has any.
+    #[serde(default)]
+    pub accuracy: Option<f64>,
+}
+
+impl RoundRecord {
+    /// Returns the known values by name, for TensorBoard.
+    pub fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let all = [
+            ("accuracy", self.accuracy),
+            ("privacy/singles", self.singles),
+            ("privacy/users", self.users.map(|users| users as f64)),
+            ("sum/sparsity", self.sparsity),
+            ("upload/bytes", Some(self.upload_bytes as f64)),
+            ("seconds/round", self.seconds),
+            ("seconds/collect", self.collect_seconds),
+            ("seconds/open", self.open_seconds),
+            ("seconds/publish", self.publish_seconds),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoundEnding {
+    /// A new model was published.
+    Published,
+    /// The sum was opened, or may have been, but no model was published.
+    Failed,
+    /// No sum was opened.
+    Aborted,
+}
+
+impl RoundEnding {
+    /// Returns the name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
+/// The record of the current round, while it grows.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    began: Option<Instant>,
+    last_upload: Option<Instant>,
+    opened: Option<Instant>,
+    upload_bytes: usize,
+    participants: Vec<u32>,
+    users: Option<usize>,
+    sparsity: Option<f64>,
+    singles: Option<f64>,
+    accuracy: Option<f64>,
+    reason: Option<String>,
+}
+
+impl Recording {
+    pub(super) fn begin() -> Self {
+        Self { began: Some(Instant::now()), ..Self::default() }
+    }
+
+    pub(super) fn upload(&mut self, user: UserId, bytes: usize) {
+        self.upload_bytes += bytes;
+        self.participants.push(user.get());
+        self.last_upload = Some(Instant::now());
+    }
+
+    pub(super) fn opened(&mut self, sum: &WeightSum, singles: Option<f64>) {
+        let zeros = sum.weights().iter().filter(|&&weight| weight == 0).count();
+        self.sparsity = Some(zeros as f64 / sum.weights().len().max(1) as f64);
+        // with a public support every user occupies every position
+        self.singles = singles.filter(|_| sum.support().is_none());
+        self.users = Some(sum.users());
+        self.opened = Some(Instant::now());
+    }
+
+    pub(super) fn made(&mut self, accuracy: Option<f64>) {
+        self.accuracy = accuracy;
+    }
+
+    /// Notes why no model will be published. Only the first reason is kept.
+    pub(super) fn problem(&mut self, reason: impl Into<String>) {
+        self.reason.get_or_insert_with(|| reason.into());
+    }
+
+    /// Completes the record. `floor` is the smallest number of users of a sum.
+    pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize) -> RoundRecord {
+        let ending = match ending {
+            Ending::Published => RoundEnding::Published,
+            Ending::Failed => RoundEnding::Failed,
+            Ending::Aborted => RoundEnding::Aborted,
+        };
+        let came = self.participants.len();
+        // after a restart, earlier uploads are unknown
+        if ending == RoundEnding::Aborted && came < floor && self.began.is_some() {
+            self.problem(format!("{came} of at least {floor} users uploaded before the deadline"));
+        }
+        self.participants.sort_unstable();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        let between = |from: Option<Instant>, to: Option<Instant>| {
+            from.zip(to).map(|(from, to)| to.saturating_duration_since(from).as_secs_f64())
+        };
+        let end = Some(Instant::now());
+        RoundRecord {
+            round: round.get(),
+            ending,
+            reason: self.reason,
+            ended_at: now,
+            users: self.users,
+            participants: self.participants,
+            upload_bytes: self.upload_bytes,
+            seconds: between(self.began, end),
+            collect_seconds: between(self.began, self.last_upload),
+            open_seconds: between(self.last_upload, self.opened),
+            publish_seconds: between(self.opened, end),
+            sparsity: self.sparsity,
+            singles: self.singles,
+            accuracy: self.accuracy,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A replica: one of several aggregators of a task that share a database. Every replica serves users and accepts
+//! uploads. The leader also runs the party and publishes snapshots for the others. A leader that loses contact with
+//! the database becomes a follower.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dphe::party::Intake;
+use dphe::wire::{Header, Kind, RoundTicket, Signed, decode_list};
+use dphe::{Digest, Roster, Round};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::super::ServiceOptions;
+use super::super::chunks::UploadChunks;
+use super::super::dashboard::Dashboard;
+use super::actor::{AggregatorActor, SharedRound, last_records};
+use super::upload_batcher::UploadBatcher;
+use super::{AggregatorStatus, Endpoint, Snapshot};
+use crate::Error;
+use crate::http::server::Shutdown;
+use crate::kit::Kit;
+use crate::learning::ModelMaker;
+use crate::store::StoreError;
+use crate::store::postgres::{LeaderLease, PgAddress, PgStore, RoundStore, SnapshotRow};
+use crate::telemetry::Metrics;
+use crate::tensorboard::EventFile;
+
+/// How often a replica reads the snapshot from the database.
+const SNAPSHOT_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a follower tries to become the leader.
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs a replica until `shutdown`.
+///
+/// # Errors
+/// If the database cannot be used at the start. Later failures are retried.
+pub async fn run_replica<M: ModelMaker>(
+    kit: &Kit,
+    address: &PgAddress,
+    maker: M,
+    mut options: ServiceOptions,
+    listener: TcpListener,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let (roster, metrics) = (kit.roster().clone(), options.metrics.clone());
+    let store = PgStore::open(address, &roster).await?;
+    let round_store = store.round_store();
+    let intake = Intake::new(kit.aggregator_keys()?, kit.identity()?, (*roster).clone(), options.threads)?;
+    let endpoint = Endpoint::new(kit)?;
+    let (published, snapshot) = watch::channel(Arc::new(Snapshot::default()));
+    let (sender, uploads) = mpsc::channel(1024);
+    let limit = roster.task().max_users();
+    let batcher = UploadBatcher {
+        round_store: round_store.clone(),
+        intake: Arc::new(intake),
+        max_users: (roster.users().len() > limit).then_some(limit),
+        threads: options.threads,
+        snapshot: snapshot.clone(),
+        metrics: metrics.clone(),
+        round: Arc::default(),
+    };
+    batcher.start(uploads);
+    let reader = follow_snapshot(store.clone(), roster.clone(), published, metrics.clone(), address.lease());
+    let reader = tokio::spawn(reader);
+    let (dashboard, key_generator) =
+        (Dashboard::new(kit, metrics.clone())?, endpoint.key_generator.new_connection());
+    let chunks = UploadChunks::Database(Box::new(round_store.clone()));
+    let server = endpoint.serve(listener, dashboard, snapshot, sender, chunks, &mut options, &shutdown);
+    let server = tokio::spawn(server);
+    tracing::info!("the aggregator replica is ready");
+    let (maker, events) = (Arc::new(Mutex::new(maker)), Arc::new(Mutex::new(options.events.take())));
+    let mut stop = shutdown.clone();
+    let result = loop {
+        let lease = tokio::select! {
+            () = stop.wait() => break Ok(()),
+            lease = acquire_lease(address, &roster) => lease,
+        };
+        tracing::info!(epoch = lease.fencing_token().epoch, "this replica is the leader");
+        metrics.leads.set(1);
+        let led = store.with_lease(&lease);
+        let shared = SharedRound::new(led.round_store(), options.threads);
+        let (client, events) = (key_generator.new_connection(), events.clone());
+        let ended = tokio::select! {
+            () = lease.lost() => Err(StoreError::LeaseLost.into()),
+            ended = run_leader(kit, led.clone(), shared, maker.clone(), events, &options, client, &shutdown) => ended,
+        };
+        metrics.leads.set(0);
+        // only the leader knows the phase
+        metrics.set_phase(None);
+        match ended {
+            Ok(()) => break Ok(()),
+            // it is unknown whether the last write succeeded; the next leader recovers from the log
+            Err(Error::Store(error)) => {
+                tracing::warn!(%error, "this replica is a follower now");
+            }
+            Err(error) => match led.check_lease().await {
+                Ok(()) => break Err(error),
+                // the error may come from data that a new leader wrote
+                Err(lost) => tracing::warn!(%error, %lost, "this replica is a follower now"),
+            },
+        }
+        tokio::time::sleep(LEASE_RETRY_INTERVAL).await;
+    };
+    metrics.ready.set(0);
+    reader.abort();
+    if result.is_ok() {
+        let _ = server.await;
+    } else {
+        server.abort();
+    }
+    result
+}
+
+/// Waits until this replica is the leader.
+async fn acquire_lease(address: &PgAddress, roster: &Roster) -> LeaderLease {
+    let mut silent = false;
+    loop {
+        match LeaderLease::try_acquire(address, roster).await {
+            Ok(Some(lease)) => return lease,
+            Ok(None) => silent = false,
+            Err(error) => {
+                if !std::mem::replace(&mut silent, true) {
+                    tracing::warn!(%error, "the database does not answer");
+                }
+            }
+        }
+        tokio::time::sleep(LEASE_RETRY_INTERVAL).await;
+    }
+}
+
+/// Runs the party until the store fails.
+#[allow(clippy::too_many_arguments, reason = "the parts of a party")]
+async fn run_leader<M: ModelMaker>(
+    kit: &Kit,
+    store: PgStore,
+    shared: SharedRound,
+    maker: Arc<Mutex<M>>,
+    events: Arc<Mutex<Option<EventFile>>>,
+    options: &ServiceOptions,
+    key_generator: crate::http::client::Client,
+    shutdown: &Shutdown,
+) -> Result<(), Error> {
+    let (mut actor, commands) =
+        AggregatorActor::start(kit, store, Some(shared), maker, events, options).await?;
+    let outbox = tokio::spawn(actor.outbox.clone().run(key_generator, actor.commands.clone()));
+    // stops the outbox when this future is dropped
+    let _outbox = AbortOnDrop(outbox);
+    // uploads reach the database through the `UploadBatcher`
+    let (_sender, uploads) = mpsc::channel(1);
+    actor.run(commands, uploads, None, shutdown.clone()).await
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Keeps the snapshot of this replica up to date.
+async fn follow_snapshot(
+    mut store: PgStore,
+    roster: Arc<Roster>,
+    published: watch::Sender<Arc<Snapshot>>,
+    metrics: Arc<Metrics>,
+    lease: Duration,
+) {
+    let (round_store, mut known, mut silent, mut last_contact) =
+        (store.round_store(), (0, 0), false, Instant::now());
+    loop {
+        let reading =
+            tokio::time::timeout(lease, read_snapshot(&mut store, &round_store, &roster, known, &published));
+        let result = reading.await.unwrap_or(Err(StoreError::Timeout { after: lease }.into()));
+        match result {
+            Ok(now) => {
+                (known, last_contact) = (now, Instant::now());
+                silent = false;
+                metrics.ready.set(1);
+            }
+            Err(error) => {
+                metrics.ready.set(0);
+                if last_contact.elapsed() > lease && !published.borrow().stale {
+                    let snapshot = Snapshot { stale: true, ..(**published.borrow()).clone() };
+                    published.send_replace(Arc::new(snapshot));
+                    // the whole snapshot is read again when the database answers
+                    known = (0, 0);
+                }
+                if !std::mem::replace(&mut silent, true) {
+                    tracing::warn!(%error, "the snapshot cannot be read");
+                }
+            }
+        }
+        tokio::time::sleep(SNAPSHOT_POLL_INTERVAL).await;
+    }
+}
+
+async fn read_snapshot(
+    store: &mut PgStore,
+    round_store: &RoundStore,
+    roster: &Roster,
+    known: (i64, i64),
+    published: &watch::Sender<Arc<Snapshot>>,
+) -> Result<(i64, i64), Error> {
+    let Some((version, status, row)) = round_store.snapshot(known).await? else { return Ok(known) };
+    let damaged = |_| Error::Unexpected { what: "the snapshot in the database is invalid" };
+    let status: AggregatorStatus = serde_json::from_str(&status).map_err(damaged)?;
+    let old = published.borrow().clone();
+    let snapshot = match row {
+        None => Snapshot { status, stale: false, ..(*old).clone() },
+        Some(row) => {
+            let records = last_records(store, Round::new(status.round).unwrap_or(Round::FIRST)).await?;
+            Snapshot { records: Arc::new(records), ..snapshot_of(row, status, roster)? }
+        }
+    };
+    published.send_replace(Arc::new(snapshot));
+    Ok(version)
+}
+
+fn snapshot_of(row: SnapshotRow, status: AggregatorStatus, roster: &Roster) -> Result<Snapshot, Error> {
+    let SnapshotRow { ended, ticket, model, .. } = row;
+    let mut snapshot = Snapshot { status, ..Snapshot::default() };
+    snapshot.ended = ended.map(|(round, list)| (round, list.into()));
+    if let Some(list) = ticket {
+        let message = decode_list(&list)?.first().copied().unwrap_or_default();
+        if Header::peek(message)?.kind != Kind::RoundTicket {
+            return Err(Error::Unexpected { what: "the snapshot in the database has an invalid ticket" });
+        }
+        let hash = Signed::<RoundTicket>::decode(message, roster)?.hash();
+        snapshot.ticket = Some((hash, list.into()));
+    }
+    snapshot.model = model.map(|model| (Digest::of_model(&model), model.into()));
+    snapshot.join_lists();
+    Ok(snapshot)
+}

@@ -1,0 +1,166 @@
+//! The user's client of the aggregator. It polls for messages, fetches models and uploads updates in chunks. Transient
+//! errors are retried with growing, random delays.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use bytes::Bytes;
+use dphe::{Digest, Round, UserId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::UserCommand;
+use crate::hex;
+use crate::http::MAX_CHUNK;
+use crate::http::client::{Answer, Backoff, Client, ClientError};
+use crate::http::problem::{HttpErrorCode, ProblemCode};
+use crate::http::server::timeout_for;
+use dphe::wire::{Kind, decode_list};
+
+/// The number of seconds that the aggregator may hold a poll open.
+pub const POLL_SECONDS: u64 = 25;
+/// The timeout of a request, without the time that its length takes.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest pause between two attempts.
+pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// What the user knows already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PollParams {
+    pub(super) after: Round,
+    pub(super) seen: Option<Digest>,
+    pub(super) heard: u64,
+}
+
+/// A user's client of the aggregator.
+pub struct AggregatorClient {
+    client: Client,
+    user: UserId,
+}
+
+impl AggregatorClient {
+    /// Creates the client of `user`, which sends its requests over `client`.
+    pub fn new(client: Client, user: UserId) -> Self {
+        Self { client, user }
+    }
+
+    pub(super) fn new_connection(&self) -> Self {
+        Self { client: self.client.new_connection(), user: self.user }
+    }
+
+    /// Polls until the task is over.
+    pub(super) async fn poll(mut self, mut params: PollParams, actor: mpsc::Sender<UserCommand>) {
+        let mut backoff = Backoff::new(MAX_RETRY_DELAY);
+        loop {
+            let PollParams { after, seen, heard } = params;
+            let mut path = format!("/v1/rounds/next?after={after}&heard={heard}&wait={POLL_SECONDS}");
+            if let Some(seen) = seen {
+                path.push_str(&format!("&seen={}", hex::encode(seen.as_bytes())));
+            }
+            let received = match self.get(&path).await {
+                Ok(answer) => messages_of(&answer),
+                Err(ClientError::Problem(problem))
+                    if problem.code == ProblemCode::Http(HttpErrorCode::TaskOver) =>
+                {
+                    let _ = actor.send(UserCommand::Over).await;
+                    return;
+                }
+                Err(error) => Err(error),
+            };
+            let messages = match received {
+                Ok(messages) if messages.is_empty() => {
+                    backoff.reset();
+                    continue;
+                }
+                Ok(messages) => messages,
+                Err(error) => {
+                    let wait = backoff.wait_after(&error);
+                    tracing::debug!(%error, ?wait, "polling failed");
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+            };
+            let (reply, next) = oneshot::channel();
+            if actor.send(UserCommand::Heard { messages, reply }).await.is_err() {
+                return;
+            }
+            let Ok(next) = next.await else { return };
+            if std::mem::replace(&mut params, next) == params {
+                // the messages changed nothing, so polling again at once would return them again
+                tokio::time::sleep(backoff.wait()).await;
+            } else {
+                backoff.reset();
+            }
+        }
+    }
+
+    async fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
+        let time_limit = timeout_for(self.client.max_response(), REQUEST_TIMEOUT);
+        self.client.send(Method::GET, path, None, Bytes::new(), time_limit).await
+    }
+
+    /// Fetches the closing messages of the last round.
+    pub(super) async fn last_end(&mut self) -> Result<Vec<Bytes>, ClientError> {
+        messages_of(&self.get("/v1/rounds/next?after=1").await?)
+    }
+
+    /// Fetches the model with this digest.
+    pub(super) async fn model(&mut self, digest: Digest) -> Result<Vec<u8>, ClientError> {
+        let path = format!("/v1/models/{}", hex::encode(digest.as_bytes()));
+        self.get(&path).await.map(|answer| answer.body.to_vec())
+    }
+
+    /// Uploads a message chunk by chunk, from where the last attempt stopped, until it is acknowledged or refused.
+    pub(super) async fn upload(&mut self, round: Round, message: Bytes) -> Result<Bytes, ClientError> {
+        let mut backoff = Backoff::new(MAX_RETRY_DELAY);
+        loop {
+            match self.try_upload(round, &message).await {
+                Err(error) if error.is_transient() => {
+                    let wait = backoff.wait_after(&error);
+                    tracing::debug!(%error, ?wait, "the upload will be retried");
+                    tokio::time::sleep(wait).await;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Uploads a message without retrying. The caller retries transient errors.
+    pub async fn try_upload(&mut self, round: Round, message: &Bytes) -> Result<Bytes, ClientError> {
+        let path = format!("/v1/rounds/{round}/uploads/{}", self.user);
+        let total = message.len();
+        let mut offset = 0;
+        // a short upload fits into one request, so asking for the offset first would only cost a round trip
+        if total > MAX_CHUNK {
+            let here = self.client.send(Method::HEAD, &path, None, Bytes::new(), REQUEST_TIMEOUT).await?;
+            offset = here.upload_offset.map_or(0, |here| here as usize);
+        }
+        loop {
+            if offset >= total {
+                offset = 0;
+            }
+            let chunk = message.slice(offset..total.min(offset + MAX_CHUNK));
+            let last = offset + chunk.len() == total;
+            let chunk_path = format!("{path}?offset={offset}&total={total}");
+            let media = Some(Kind::Upload.media_type());
+            match self.client.send(Method::PUT, &chunk_path, media, chunk, REQUEST_TIMEOUT).await {
+                Ok(answer) if last && answer.upload_offset.is_none() => return Ok(answer.body),
+                Ok(answer) => offset = answer.upload_offset.map_or(0, |here| here as usize),
+                Err(ClientError::Problem(problem))
+                    if problem.code == ProblemCode::Http(HttpErrorCode::Offset) =>
+                {
+                    // a response was lost, or another process of this user uploads: continue at the stored offset
+                    let here =
+                        self.client.send(Method::HEAD, &path, None, Bytes::new(), REQUEST_TIMEOUT).await?;
+                    offset = here.upload_offset.map_or(0, |here| here as usize);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn messages_of(answer: &Answer) -> Result<Vec<Bytes>, ClientError> {
+    decode_list(&answer.body)
+        .map(|list| list.into_iter().map(|message| answer.body.slice_ref(message)).collect())
+        .map_err(|_| ClientError::Transport { what: "the response is not a list of messages".into() })
+}

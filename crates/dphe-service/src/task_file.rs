@@ -1,0 +1,337 @@
+//! The task file: a TOML file that describes a task before keys exist. Errors name the line.
+
+use std::path::{Path, PathBuf};
+
+use dphe::{TaskConfig, TaskId, TaskParams};
+use dphe_federate::{EncryptionSpec, LearnerSpec, ModelSize, RoundRules, Weighting};
+use dphe_learn::Weights;
+use dphe_learn::update::LocalTrainer;
+use serde::Deserialize;
+
+/// The largest task file that is read.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// The contents of a task file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskFile {
+    /// Name, users and rounds.
+    pub task: TaskSection,
+    /// The addresses of the services.
+    pub parties: PartiesSection,
+    /// The size of the model.
+    pub model: ModelSection,
+    /// How users learn.
+    pub learner: LearnerSpec,
+    /// How updates are protected.
+    pub encryption: EncryptionSpec,
+    /// When a round stops collecting uploads.
+    pub collect: CollectSection,
+}
+
+/// Name, users and rounds of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSection {
+    /// The id: 32 random hexadecimal digits.
+    pub id: String,
+    /// A name for people.
+    pub name: String,
+    /// How many users are enrolled. They are numbered from 1.
+    pub users: u32,
+    /// The number of rounds.
+    pub rounds: u64,
+    /// The validity of certificates, in days.
+    #[serde(default = "valid_days")]
+    pub valid_days: u32,
+}
+
+/// The addresses of the services.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartiesSection {
+    /// Host and port of the aggregator, as users reach it.
+    pub aggregator: String,
+    /// Host and port of the key generator, as the aggregator reaches it.
+    pub key_generator: String,
+}
+
+/// The size of the model, and where it starts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSection {
+    /// The number of classes.
+    pub classes: u32,
+    /// The number of features per sample.
+    pub features: u32,
+    /// The file of the initial model; all zeros if absent.
+    pub initial: Option<PathBuf>,
+}
+
+/// When a round stops collecting uploads.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectSection {
+    /// The number of uploads. A sum of fewer than `min` is never opened. After `max` the round is frozen at once.
+    pub count: Range<u32>,
+    /// The time for uploads. After `min`, the smallest count is enough. After `max`, the round is frozen or aborted.
+    pub time: Range<Milliseconds>,
+}
+
+/// A smallest and a largest value.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range<T> {
+    /// The smallest value.
+    pub min: T,
+    /// The largest value.
+    pub max: T,
+}
+
+/// A time, written as `500ms`, `30s`, `10m` or `2h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Milliseconds(pub u64);
+
+impl TryFrom<String> for Milliseconds {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl std::str::FromStr for Milliseconds {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let factor = match &text[digits.len()..] {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(format!("{text:?} is not a time; write 500ms, 30s, 10m or 2h")),
+        };
+        let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a time"))?;
+        number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text:?} is too long"))
+    }
+}
+
+fn valid_days() -> u32 {
+    365
+}
+
+/// An error in a task file.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskFileError {
+    /// The file cannot be read.
+    #[error("{} could not be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file is not a valid task file.
+    #[error("{}, line {line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// Values of the file contradict each other or are out of range.
+    #[error("{what}")]
+    Value {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl TaskFileError {
+    /// Returns what to do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { .. } => Some("Run `dphe init` to write a task file.".into()),
+            Self::Syntax { .. } => Some("Compare it with a new one from `dphe init`.".into()),
+            Self::Value { .. } => None,
+        }
+    }
+}
+
+const TEMPLATE: &str = include_str!("task_file/template.toml");
+const TEMPLATE_ID: &str = "00000000000000000000000000000000";
+
+/// Returns the text that `dphe init` writes.
+pub fn template(id: TaskId) -> String {
+    TEMPLATE.replacen(TEMPLATE_ID, &id.to_string(), 1)
+}
+
+impl TaskFile {
+    /// Reads and checks a task file.
+    ///
+    /// # Errors
+    /// [`TaskFileError`], with the line if there is one.
+    pub fn read(path: &Path) -> Result<Self, TaskFileError> {
+        let error = |source| TaskFileError::Read { path: path.into(), source };
+        let length = std::fs::metadata(path).map_err(error)?.len();
+        if length > MAX_BYTES {
+            return Err(error(std::io::Error::other("the file is larger than 64 KiB")));
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(error)?, path)
+    }
+
+    /// Parses and checks the text of a task file. Errors name `path`.
+    ///
+    /// # Errors
+    /// As [`TaskFile::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, TaskFileError> {
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start).min(text.len());
+            let line = 1 + text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count();
+            TaskFileError::Syntax { path: path.into(), line, message: error.message().trim().to_owned() }
+        })?;
+        file.check()?;
+        Ok(file)
+    }
+
+    fn check(&self) -> Result<(), TaskFileError> {
+        let require = |ok: bool, what: &str| match ok {
+            true => Ok(()),
+            false => Err(TaskFileError::Value { what: what.to_owned() }),
+        };
+        require(self.id().is_some(), "task: id is not 32 hexadecimal digits")?;
+        let (count, time) = (self.collect.count, self.collect.time);
+        require(count.min >= 3, "collect: count.min is below 3, which would reveal weights of single users")?;
+        require(count.min <= count.max, "collect: count.min is above count.max")?;
+        require(count.min <= self.task.users, "collect: count.min is above task.users")?;
+        require(time.min <= time.max, "collect: time.min is above time.max")?;
+        require(time.max.0 > 0, "collect: time.max is 0, so no user could upload")?;
+        require(self.task.rounds > 0, "task: rounds is 0")?;
+        require(self.task.valid_days > 0, "task: valid_days is 0")?;
+        require(self.task.valid_days <= 36_500, "task: valid_days is more than a century")?;
+        require(self.task.users <= TaskParams::MOST_USERS, "task: users is above 65,536")?;
+        self.learner.check().map_err(|error| TaskFileError::Value { what: format!("learner: {error}") })?;
+        require(
+            self.model.classes > 0 && self.model.features > 0,
+            "model: classes and features must be positive",
+        )?;
+        for (name, address) in
+            [("aggregator", &self.parties.aggregator), ("key_generator", &self.parties.key_generator)]
+        {
+            let ok = address.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && host.len() < 256 && port.parse::<u16>().is_ok()
+            });
+            require(
+                ok,
+                &format!("parties: {name} = {address:?} is not a host and a port, such as localhost:7100"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns the id of the task. Every file that was parsed has one.
+    pub fn id(&self) -> Option<TaskId> {
+        self.task.id.parse().ok()
+    }
+
+    /// Returns the size of the model.
+    pub fn model_size(&self) -> ModelSize {
+        let (features, classes) = (self.model.features as usize, self.model.classes as usize);
+        ModelSize { features, classes, largest_weight: 0.0 }
+    }
+
+    /// Returns the trainer of users in this task.
+    ///
+    /// # Errors
+    /// If a number of the learner is out of range.
+    pub fn trainer(&self, task: &TaskParams) -> Result<LocalTrainer, dphe_federate::Error> {
+        self.learner.trainer(task, self.model_size())
+    }
+
+    /// Returns how the rounds of this task are computed.
+    ///
+    /// # Errors
+    /// If a number of the learner is out of range.
+    pub fn rules(&self, task: TaskParams) -> Result<RoundRules, dphe_federate::Error> {
+        let trainer = self.trainer(&task)?;
+        RoundRules::new(task, Weighting::Equal, trainer)?.with_server_step(self.learner.server_step)
+    }
+
+    /// Returns the task for this initial model.
+    ///
+    /// # Errors
+    /// If payload, profile and model do not fit each other.
+    pub fn config(&self, initial: &Weights) -> Result<TaskConfig, dphe_federate::Error> {
+        let Range { min, max } = self.collect.count;
+        let size = ModelSize::of(initial);
+        Ok(self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<TaskFile, TaskFileError> {
+        TaskFile::parse(text, Path::new("task.toml"))
+    }
+
+    #[test]
+    fn template_is_a_valid_task_file() {
+        let file = parse(TEMPLATE).unwrap();
+        let initial = Weights::zeros(file.model.features as usize, file.model.classes as usize).unwrap();
+        let config = file.config(&initial).unwrap();
+        let task = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
+        file.trainer(&task).unwrap();
+    }
+
+    #[test]
+    fn unknown_fields_and_values_are_reported_with_their_line() {
+        let line = |needle: &str| 1 + TEMPLATE.lines().position(|line| line.starts_with(needle)).unwrap();
+        for (from, to, at, message) in [
+            ("rounds =", "ruonds =", line("rounds ="), "unknown field `ruonds`"),
+            (
+                "profile = \"full\"",
+                "profile = \"fool\"",
+                line("profile ="),
+                "unknown profile `fool`; use one of sparse, full, paper",
+            ),
+            ("time =", "time = { min = \"5 years\", max = \"1h\" } #", line("time ="), "is not a time"),
+            ("count =", "count = { min = 3, max = 5, mean = 4 } #", line("count ="), "unknown field `mean`"),
+        ] {
+            let text = TEMPLATE.replacen(from, to, 1);
+            match parse(&text).unwrap_err() {
+                TaskFileError::Syntax { line, message: found, .. } => {
+                    assert!(found.contains(message), "{found}");
+                    assert_eq!(line, at, "{found}");
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn contradictory_values_are_refused() {
+        for (from, to, message) in [
+            ("min = 3", "min = 2", "single users"),
+            ("min = 3", "min = 9", "above count.max"),
+            ("localhost:7100", "localhost", "host and a port"),
+            ("rounds = 20", "rounds = 0", "rounds is 0"),
+        ] {
+            let text = TEMPLATE.replacen(from, to, 1);
+            assert_ne!(text, TEMPLATE);
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_parsed() {
+        let read = |text: &str| Milliseconds::try_from(text.to_owned());
+        assert_eq!(read("500ms"), Ok(Milliseconds(500)));
+        assert_eq!(read("10m"), Ok(Milliseconds(600_000)));
+        assert!(read("10").is_err() && read("-1s").is_err() && read("99999999999999999h").is_err());
+    }
+}

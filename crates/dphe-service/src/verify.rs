@@ -1,0 +1,193 @@
+//! Verifies the stored messages of rounds: the signatures, the sets of participants, and that each message refers to
+//! the one before.
+
+use std::collections::BTreeMap;
+
+use dphe::party::log::Log;
+use dphe::wire::{
+    Close, Ending, Freeze, FreezeAck, Message, Outcome, Publish, RoundResult, RoundTicket, Signed,
+};
+use dphe::{Digest, PartyId, Roster, Round};
+use serde::Serialize;
+
+/// The result of checking one round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckedRound {
+    /// The number of the round.
+    pub round: u64,
+    /// `published`, `failed`, `aborted`, or `open` if the round has not ended.
+    pub ending: &'static str,
+    /// The number of participants.
+    pub users: usize,
+    /// What is wrong. Empty if everything is valid.
+    pub findings: Vec<String>,
+}
+
+/// The result of checking a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckedLog {
+    /// The number of records since the start of the task.
+    pub records: u64,
+    /// The last hash of the chain.
+    pub head: String,
+    /// The number of bytes of an incomplete last record, which the party truncates when it starts.
+    pub torn: usize,
+}
+
+/// Verifies the hash chain of a log.
+///
+/// # Errors
+/// Returns the error of [`Log::recover`].
+pub fn check_log(party: PartyId, roster: &Roster, log: &[u8]) -> Result<CheckedLog, dphe::Error> {
+    let recovered = Log::recover(party, roster, log)?;
+    let point = recovered.log.point();
+    let torn = log.len() - recovered.valid;
+    Ok(CheckedLog { records: point.seq, head: crate::hex::encode(point.head.as_bytes()), torn })
+}
+
+/// Verifies the messages of rounds that an aggregator has stored.
+pub fn check_rounds(roster: &Roster, messages: &[(Round, u8, Vec<u8>)]) -> Vec<CheckedRound> {
+    let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
+    for (round, kind, bytes) in messages {
+        rounds.entry(*round).or_default().insert(*kind, bytes);
+    }
+    let mut model = None;
+    let mut records = None;
+    let mut checked: Vec<CheckedRound> = Vec::new();
+    for (round, messages) in &rounds {
+        let mut check = Check { roster, round: *round, messages, findings: Vec::new() };
+        let ending = check.run(&mut model, &mut records);
+        if checked.last().is_some_and(|last| last.round + 1 != round.get()) {
+            check.findings.push("the round before it is missing".into());
+        }
+        let (ending, users) = ending;
+        checked.push(CheckedRound { round: round.get(), ending, users, findings: check.findings });
+    }
+    checked
+}
+
+struct Check<'a> {
+    roster: &'a Roster,
+    round: Round,
+    messages: &'a BTreeMap<u8, &'a [u8]>,
+    findings: Vec<String>,
+}
+
+impl Check<'_> {
+    fn read<M: Message>(&mut self) -> Option<Signed<M>> {
+        let bytes = self.messages.get(&M::KIND.number())?;
+        match Signed::<M>::decode(bytes, self.roster) {
+            Ok(message) if message.round() == self.round => Some(message),
+            Ok(_) => {
+                self.findings.push(format!("the {} belongs to another round", M::KIND));
+                None
+            }
+            Err(error) => {
+                self.findings.push(format!("the {}: {error}", M::KIND));
+                None
+            }
+        }
+    }
+
+    fn require(&mut self, holds: bool, finding: &str) {
+        if !holds {
+            self.findings.push(finding.to_owned());
+        }
+    }
+
+    /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
+    /// and the length of the key generator's log from round to round.
+    fn run(&mut self, model: &mut Option<Digest>, records: &mut Option<u64>) -> (&'static str, usize) {
+        let roster = self.roster;
+        let ticket = self.read::<RoundTicket>();
+        let freeze = self.read::<Freeze>();
+        let ack = self.read::<FreezeAck>();
+        let result = self.read::<RoundResult>();
+        let publish = self.read::<Publish>();
+        let close = self.read::<Close>();
+        if let Some(ticket) = &ticket {
+            let message = ticket.message();
+            self.require(message.policy == roster.task().policy_hash(), "the ticket names another policy");
+            self.require(message.roster == roster.hash(), "the ticket names another roster");
+            self.require(
+                model.is_none_or(|model| model == message.model),
+                "the round does not start from the last published model",
+            );
+            *model = Some(message.model);
+            let seq = message.log.seq;
+            self.require(
+                records.is_none_or(|last| seq > last),
+                "the key generator's log is shorter than before",
+            );
+            *records = Some(seq);
+        }
+        if let (Some(ticket), Some(freeze)) = (&ticket, &freeze) {
+            self.require(freeze.message().ticket == ticket.hash(), "the freeze refers to another ticket");
+        }
+        if let (Some(freeze), Some(ack)) = (&freeze, &ack) {
+            self.require(ack.message().freeze == freeze.hash(), "the acknowledgement is for another freeze");
+        }
+        if let (Some(freeze), Some(result)) = (&freeze, &result) {
+            let same = result.message().users as usize == freeze.message().users.len();
+            self.require(same, "the sum and the freeze have different numbers of participants");
+        }
+        let ending = close.as_ref().map(|close| close.message().ending);
+        if ending == Some(Ending::Published) {
+            self.require(publish.is_some(), "the round was published, but the publish message is missing");
+            // report what cannot be checked because it is missing
+            for (kept, finding) in [
+                (ticket.is_some(), "the round was published, but the ticket is missing"),
+                (freeze.is_some(), "the round was published, but the freeze is missing"),
+                (
+                    ack.is_some(),
+                    "the round was published, but the key generator's acknowledgement of the freeze is missing",
+                ),
+                (result.is_some(), "the round was published, but the key generator's result is missing"),
+            ] {
+                self.require(kept, finding);
+            }
+        }
+        let ending = match ending {
+            None => "open",
+            Some(Ending::Published) => "published",
+            Some(Ending::Failed) => "failed",
+            Some(Ending::Aborted) => "aborted",
+        };
+        let Some(publish) = publish else { return (ending, 0) };
+        let message = publish.message();
+        self.require(
+            message.check_result(roster, self.round).is_ok(),
+            "the published result is not signed by the key generator",
+        );
+        if let Some(result) = &result {
+            self.require(
+                message.result.hash() == result.hash(),
+                "the published result is not the one received",
+            );
+            self.require(
+                result.message().outcome == Outcome::Released,
+                "the round was published without a sum",
+            );
+        }
+        if let Some(freeze) = &freeze {
+            self.require(
+                freeze.message().users == message.users,
+                "the published participants are not the frozen ones",
+            );
+        }
+        let ascending = message.users.is_sorted_by(|a, b| a.user < b.user);
+        let known = message.users.iter().all(|one| roster.contains(one.user));
+        self.require(ascending && known, "the participants contain a duplicate or an unknown user");
+        self.require(message.users.len() >= roster.floor(), "there are fewer participants than the floor");
+        let found = Digest::of_model(publish.body());
+        self.require(found == message.model, "the stored model is not the published one");
+        if let Some(close) = &close {
+            self.require(
+                close.message().publish == publish.hash(),
+                "the close message refers to another publish message",
+            );
+        }
+        *model = Some(message.model);
+        (ending, message.users.len())
+    }
+}

@@ -1,0 +1,322 @@
+//! The aggregator's part: it turns sealed updates into one sealed sum (Algorithm 1, line 5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dphe_paillier::{RunningSums, Threads, WireCiphertexts};
+
+use super::fingerprints::Fingerprints;
+use super::permutation::UserAggregatorSeed;
+use super::round_params::RoundParams;
+use super::sealed::{SealedSum, SealedUpdate, SealedValues};
+use crate::{AggregatorKeys, Error, Profile, Round, TaskParams, UserId};
+
+/// The aggregator of a task.
+#[derive(Clone, Debug)]
+pub struct Aggregator {
+    keys: Arc<AggregatorKeys>,
+}
+
+impl Aggregator {
+    /// Creates the aggregator with these keys.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if the encryption key is not the task's.
+    pub fn new(keys: AggregatorKeys) -> Result<Self, Error> {
+        keys.task.check_key(&keys.encryption)?;
+        Ok(Self { keys: Arc::new(keys) })
+    }
+
+    /// Returns the task.
+    pub fn task(&self) -> &TaskParams {
+        &self.keys.task
+    }
+
+    /// Returns the number of enrolled users.
+    pub fn enrolled(&self) -> usize {
+        self.keys.ua.len()
+    }
+
+    /// Starts to collect the updates of a round.
+    pub fn begin(&self, round: Round) -> Collecting {
+        self.begin_in(Arc::new(RoundParams::new(&self.keys.task, round)))
+    }
+
+    pub(crate) fn begin_in(&self, params: Arc<RoundParams>) -> Collecting {
+        let key = &self.keys.encryption;
+        let positions =
+            if params.task().has_private_support() { params.task().positions() as usize } else { 0 };
+        Collecting {
+            keys: Arc::clone(&self.keys),
+            users: BTreeSet::new(),
+            positions: RunningSums::new(key, positions),
+            dense: RunningSums::new(key, params.dense_ciphertexts()),
+            noise: Fingerprints::default(),
+            params,
+        }
+    }
+
+    pub(crate) fn seeds(&self) -> &BTreeMap<UserId, UserAggregatorSeed> {
+        &self.keys.ua
+    }
+
+    /// Restores the seed of a user.
+    pub(crate) fn resume(&mut self, user: UserId, seed: UserAggregatorSeed) {
+        Arc::make_mut(&mut self.keys).ua.insert(user, seed);
+    }
+
+    /// Forgets the permutations of all rounds before `round`.
+    pub fn advance(&mut self, round: Round) {
+        let keys = &self.keys;
+        // if no seed changes, the keys stay shared with all clones
+        if keys.task.profile() == Profile::Paper || keys.ua.values().all(|seed| seed.to_parts().0 >= round) {
+            return;
+        }
+        let keys = Arc::make_mut(&mut self.keys);
+        keys.ua.values_mut().for_each(|seed| seed.advance(&keys.task, round));
+    }
+}
+
+/// A round in which updates are collected. Its size depends on the number of positions. Each user adds only eight bytes
+/// per ciphertext.
+#[derive(Debug)]
+pub struct Collecting {
+    pub(crate) keys: Arc<AggregatorKeys>,
+    params: Arc<RoundParams>,
+    users: BTreeSet<UserId>,
+    /// The sums of positions.
+    pub(crate) positions: RunningSums,
+    /// The sums of densely packed numbers.
+    pub(crate) dense: RunningSums,
+    noise: Fingerprints,
+}
+
+/// A round that cannot be finished yet, given back to the caller.
+#[derive(Debug)]
+pub struct StillCollecting {
+    /// The round, unchanged.
+    pub collecting: Box<Collecting>,
+    /// Why it cannot be finished.
+    pub error: Error,
+}
+
+impl From<StillCollecting> for Error {
+    fn from(still: StillCollecting) -> Self {
+        still.error
+    }
+}
+
+impl Collecting {
+    /// Returns the round.
+    pub fn round(&self) -> Round {
+        self.params.round()
+    }
+
+    pub(crate) fn params(&self) -> &RoundParams {
+        &self.params
+    }
+
+    /// Returns the users whose updates were accepted.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
+        self.users.iter().copied()
+    }
+
+    /// Adds an update to the sums.
+    ///
+    /// # Errors
+    /// [`Error::OtherTask`], [`Error::Stale`] or [`Error::Future`] for another task or round, [`Error::UnknownUser`],
+    /// [`Error::Conflict`] for a second update of a user, and [`Error::Size`] for too many users. For ciphertexts,
+    /// [`Error::CiphertextRange`], [`Error::CiphertextUnit`], [`Error::CiphertextTrivial`] or [`Error::NonceReuse`],
+    /// which name the user. After an error, nothing has changed.
+    pub fn accept(&mut self, update: SealedUpdate, threads: Threads) -> Result<(), Error> {
+        let SealedUpdate { task, user, round, shards, dense, clipped: _ } = update;
+        if task != self.keys.task {
+            return Err(Error::OtherTask);
+        }
+        round.check(self.round())?;
+        let keys = Arc::clone(&self.keys);
+        let seed = keys.ua.get(&user).ok_or(Error::UnknownUser(user))?;
+        if self.users.contains(&user) {
+            return Err(Error::Conflict { what: "update of this user" });
+        }
+        if self.users.len() >= keys.task.max_users() {
+            return Err(Error::Size { what: "the number of users" });
+        }
+
+        // everything is checked before anything is added
+        let mut batches: Vec<(Vec<u32>, WireCiphertexts)> = Vec::with_capacity(shards.len());
+        let mut noise = Vec::new();
+        if !shards.is_empty() {
+            let ua = seed.permutation(&keys.task, round, user)?;
+            for shard in shards {
+                let (indices, values) = shard.into_parts();
+                let batch = self.read(&values, noise.len(), user, threads)?;
+                noise.extend((0..batch.len()).map(|i| batch.fingerprint(i) as u64));
+                // equation 8: undo the user-aggregator permutation and nothing else
+                batches.push((indices.reorder(&ua).rows().to_vec(), batch));
+            }
+        }
+        let dense = self.read(&dense, noise.len(), user, threads)?;
+        noise.extend((0..dense.len()).map(|i| dense.fingerprint(i) as u64));
+        if dense.len() != self.dense.positions() {
+            let (expected, found) = (self.dense.positions(), dense.len());
+            return Err(Error::Count { what: "dense ciphertexts", expected, found, user: Some(user) });
+        }
+        if !self.noise.insert(noise) {
+            return Err(Error::NonceReuse { user });
+        }
+
+        for (positions, batch) in &batches {
+            self.positions.fold(positions, batch, threads).map_err(Error::Key)?;
+        }
+        let all: Vec<u32> = (0..dense.len() as u32).collect();
+        self.dense.fold(&all, &dense, threads).map_err(Error::Key)?;
+        self.users.insert(user);
+        Ok(())
+    }
+
+    /// Adds what another replica collected in the same round.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if both have an update of the same user, [`Error::NonceReuse`] if they repeat noise,
+    /// [`Error::Stale`] or [`Error::Future`] for another round. After an error, nothing has changed.
+    pub fn merge(&mut self, other: Self, threads: Threads) -> Result<(), Error> {
+        other.round().check(self.round())?;
+        if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {
+            return Err(Error::OtherTask);
+        }
+        if !self.users.is_disjoint(&other.users) {
+            return Err(Error::Conflict { what: "update of a user" });
+        }
+        if self.users.len() + other.users.len() > self.keys.task.max_users() {
+            return Err(Error::Size { what: "the number of users" });
+        }
+        let Some(&user) = other.users.first() else { return Ok(()) };
+        if !self.noise.merge(other.noise) {
+            return Err(Error::NonceReuse { user });
+        }
+        self.positions.merge(other.positions, threads).map_err(Error::Key)?;
+        self.dense.merge(other.dense, threads).map_err(Error::Key)?;
+        self.users.extend(other.users);
+        Ok(())
+    }
+
+    /// Returns eight bytes per accepted ciphertext, by which repeated noise is recognised.
+    pub fn noise(&self) -> Vec<u8> {
+        self.noise.iter().flat_map(u64::to_be_bytes).collect()
+    }
+
+    /// Counts a user whose ciphertexts are part of an added partial sum, given the [`Collecting::noise`] of its update.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the user was counted before or the noise cannot be read, [`Error::NonceReuse`] if the
+    /// noise of another user is repeated.
+    pub fn add_user(&mut self, user: UserId, noise: &[u8]) -> Result<(), Error> {
+        let (noise, rest) = noise.as_chunks();
+        if !rest.is_empty() {
+            return Err(Error::Storage { reason: "the noise of an update cannot be read" });
+        }
+        if self.users.contains(&user) {
+            return Err(Error::Storage { reason: "a user is counted twice" });
+        }
+        if !self.noise.insert(noise.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
+            return Err(Error::NonceReuse { user });
+        }
+        self.users.insert(user);
+        Ok(())
+    }
+
+    /// Checks by the number of ciphertexts that the sums contain as many updates as there are users. In `paper`, where
+    /// users may send several shards, only a number that is too small is noticed.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the numbers differ.
+    pub fn check_count(&self) -> Result<(), Error> {
+        let (task, users) = (&self.keys.task, self.users.len());
+        let terms = |sums: &RunningSums| -> Vec<usize> {
+            (0..sums.positions() as u32).map(|position| sums.terms(position) as usize).collect()
+        };
+        let dense_matches = terms(&self.dense).into_iter().all(|count| count == users);
+        let (sent, least) = (terms(&self.positions).into_iter().sum::<usize>(), users * task.capacity());
+        let positions_match = match task.profile() {
+            Profile::Full => sent == 0,
+            Profile::Sparse => sent == least * task.config().shards as usize,
+            Profile::Paper => sent >= least && sent.is_multiple_of(task.capacity()),
+        };
+        if dense_matches && positions_match {
+            Ok(())
+        } else {
+            Err(Error::Storage {
+                reason: "the number of updates in the sums differs from the number of users",
+            })
+        }
+    }
+
+    /// Counts how many positions were sent, and by how many users. Pads count, because the aggregator cannot tell them
+    /// from other positions.
+    pub fn overlap(&self) -> Overlap {
+        let mut overlap = Overlap { occupied: 0, singles: 0 };
+        for position in 0..self.positions.positions() as u32 {
+            let terms = self.positions.terms(position);
+            overlap.occupied += usize::from(terms > 0);
+            overlap.singles += usize::from(terms == 1);
+        }
+        overlap
+    }
+
+    /// Finishes the round. Apart from the wire, this is the only way to a [`SealedSum`].
+    ///
+    /// # Errors
+    /// [`Error::SetSmall`] below the task's floor, or the error of [`Collecting::check_count`]. The round is given
+    /// back.
+    pub fn finish(self, threads: Threads) -> Result<SealedSum, StillCollecting> {
+        let floor = self.keys.task.floor(self.keys.ua.len());
+        let users = self.users.len();
+        let enough = if users < floor { Err(Error::SetSmall { users, floor }) } else { self.check_count() };
+        if let Err(error) = enough {
+            return Err(StillCollecting { collecting: Box::new(self), error });
+        }
+        Ok(SealedSum {
+            users: self.users.iter().copied().collect(),
+            occupied: self.positions.occupied(),
+            values: SealedValues::from_wire(self.positions.encode(threads)),
+            dense: SealedValues::from_wire(self.dense.encode(threads)),
+            ciphertexts: None,
+            params: self.params,
+        })
+    }
+
+    fn read(
+        &self,
+        values: &SealedValues,
+        first: usize,
+        user: UserId,
+        threads: Threads,
+    ) -> Result<WireCiphertexts, Error> {
+        let batch = self
+            .keys
+            .encryption
+            .read_wire(values.as_wire(), threads)
+            .map_err(|error| Error::of_ciphertexts(error, first, Some(user)))?;
+        match (0..batch.len()).find(|&i| batch.is_trivial(i)) {
+            Some(i) => Err(Error::CiphertextTrivial { index: first + i, user }),
+            None => Ok(batch),
+        }
+    }
+}
+
+/// How much the updates of a round overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// The number of positions that at least one user sent.
+    pub occupied: usize,
+    /// The number of positions with exactly one ciphertext. Unless it is a pad, the sum there is one user's value.
+    pub singles: usize,
+}
+
+impl Overlap {
+    /// Returns the share of singles among the occupied positions, which measures what the sum reveals.
+    pub fn share_of_singles(&self) -> f64 {
+        if self.occupied == 0 { 0.0 } else { self.singles as f64 / self.occupied as f64 }
+    }
+}

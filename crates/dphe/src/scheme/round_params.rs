@@ -1,0 +1,54 @@
+//! What all parties know about a round.
+
+use crate::{PublicSupport, Round, TaskParams};
+
+/// A round of a task: what is the same for all parties in it. Computed once per round, because the public support of a
+/// round is a shuffle of all positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoundParams {
+    task: TaskParams,
+    round: Round,
+    support: PublicSupport,
+}
+
+impl RoundParams {
+    /// Computes the parameters of a round.
+    pub fn new(task: &TaskParams, round: Round) -> Self {
+        Self { task: task.clone(), round, support: PublicSupport::of(task, round) }
+    }
+
+    /// Returns the task.
+    pub fn task(&self) -> &TaskParams {
+        &self.task
+    }
+
+    /// Returns the round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Returns the public support, which is empty in tasks with private supports.
+    pub fn support(&self) -> &PublicSupport {
+        &self.support
+    }
+
+    /// Returns how many numbers are packed densely: the weights of a public support, and the dense values.
+    pub(crate) fn dense_values(&self) -> usize {
+        let support = if self.task.has_private_support() { 0 } else { self.support.weights() };
+        support + self.task.dense()
+    }
+
+    pub(crate) fn dense_ciphertexts(&self) -> usize {
+        self.dense_values().div_ceil(self.task.slots())
+    }
+}
+
+/// The largest number of densely packed numbers in any round, known before a message is trusted.
+pub(crate) fn max_dense_values(task: &TaskParams) -> usize {
+    let support = if task.has_private_support() { 0 } else { task.capacity() * task.block() };
+    support + task.dense()
+}
+
+pub(crate) fn max_dense_ciphertexts(task: &TaskParams) -> usize {
+    max_dense_values(task).div_ceil(task.slots())
+}

@@ -1,0 +1,134 @@
+//! Sealed updates, which users send, and sealed sums, which the aggregator sends. They hold ciphertexts, and permuted
+//! indices that reveal nothing by themselves.
+
+use core::fmt;
+use std::sync::Arc;
+
+use dphe_paillier::WireCiphertexts;
+
+use super::index::{DoublyPermuted, IndexMatrix};
+use super::round_params::{RoundParams, max_dense_ciphertexts};
+use crate::{Round, TaskParams, UserId};
+
+/// Ciphertexts in wire form.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealedValues(Vec<u8>);
+
+impl SealedValues {
+    pub(crate) fn from_wire(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn as_wire(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SealedValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealedValues({} bytes)", self.0.len())
+    }
+}
+
+/// `Enc(v)` and `Phi(K)`: one shard of an update, its columns in the order of their permuted indices.
+#[derive(Debug)]
+pub struct SealedShard {
+    indices: IndexMatrix<DoublyPermuted>,
+    values: SealedValues,
+}
+
+impl SealedShard {
+    /// Puts a shard together. The type of the indices guarantees that both permutations were applied.
+    pub fn new(indices: IndexMatrix<DoublyPermuted>, values: SealedValues) -> Self {
+        Self { indices, values }
+    }
+
+    pub(crate) fn permuted_indices(&self) -> &[u32] {
+        self.indices.rows()
+    }
+
+    pub(crate) fn into_parts(self) -> (IndexMatrix<DoublyPermuted>, SealedValues) {
+        (self.indices, self.values)
+    }
+
+    pub(crate) fn values(&self) -> &SealedValues {
+        &self.values
+    }
+}
+
+/// A user's update for one round, sealed.
+#[derive(Debug)]
+pub struct SealedUpdate {
+    pub(crate) task: TaskParams,
+    pub(crate) user: UserId,
+    pub(crate) round: Round,
+    pub(crate) shards: Vec<SealedShard>,
+    pub(crate) dense: SealedValues,
+    pub(crate) clipped: usize,
+}
+
+impl SealedUpdate {
+    /// Returns the user who sealed it.
+    pub fn user(&self) -> UserId {
+        self.user
+    }
+
+    /// Returns the round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Returns how many weights were clipped. Only the user who sealed it knows: the number is not sent.
+    pub fn clipped(&self) -> usize {
+        self.clipped
+    }
+
+    /// Returns the number of ciphertexts.
+    pub fn ciphertexts(&self) -> usize {
+        let batches = self.shards.iter().map(SealedShard::values).chain([&self.dense]);
+        batches.map(|values| values.as_wire().len() / ciphertext_bytes(&self.task)).sum()
+    }
+}
+
+/// `phi Enc(w_sum)`: the sealed sum of a round with at least as many participants as the task's floor. It can be opened
+/// once.
+#[derive(Debug)]
+pub struct SealedSum {
+    pub(crate) params: Arc<RoundParams>,
+    /// The participants, ascending.
+    pub(crate) users: Vec<UserId>,
+    /// The positions that at least one participant sent, ascending, after the user-shared permutation.
+    pub(crate) occupied: Vec<u32>,
+    pub(crate) values: SealedValues,
+    pub(crate) dense: SealedValues,
+    /// Both as ciphertexts, once they were checked.
+    pub(crate) ciphertexts: Option<(WireCiphertexts, WireCiphertexts)>,
+}
+
+impl SealedSum {
+    /// Returns the round.
+    pub fn round(&self) -> Round {
+        self.params.round()
+    }
+
+    /// Returns the participants, ascending.
+    pub fn users(&self) -> &[UserId] {
+        &self.users
+    }
+
+    /// Returns how many positions at least one participant sent.
+    pub fn occupied(&self) -> usize {
+        self.occupied.len()
+    }
+}
+
+/// The length of a ciphertext under the task's key.
+pub(crate) fn ciphertext_bytes(task: &TaskParams) -> usize {
+    2 * task.key_bits().get().div_ceil(8) as usize
+}
+
+/// Returns the largest number of ciphertexts in an update of the task.
+pub fn max_ciphertexts(task: &TaskParams) -> u64 {
+    let shards = if task.has_private_support() { u64::from(task.config().shards) } else { 0 };
+    shards * task.capacity() as u64 + max_dense_ciphertexts(task) as u64
+}

@@ -1,0 +1,49 @@
+//! Bytes: one codec, the signed messages of a round (docs/protocol.md, section 7), rosters, and keys at rest.
+//!
+//! [`Header::peek`] reads the sender that a message names, without verifying it. [`Signed::decode`] verifies the
+//! message. A message that was decoded but not verified is an [`Unverified`], whose fields cannot be read.
+
+mod bodies;
+mod codec;
+pub(crate) mod domains;
+mod header;
+mod identity;
+mod key_bytes;
+mod macros;
+mod messages;
+mod partial_sums;
+mod participants;
+mod policy;
+mod roster;
+mod signed;
+
+pub use bodies::{ResultParams, SumParams, UploadParams, max_upload_bytes};
+pub use codec::{Decode, DecodeWith, Encode, Reader, Writer, decode_list, encode_list};
+pub use header::Header;
+pub use identity::{Identity, IdentityKey};
+pub use messages::{
+    Close, Decrypt, Ending, Freeze, FreezeAck, Kind, Outcome, Publish, RoundOpen, RoundResult, RoundTicket,
+    Upload, UploadAck,
+};
+pub use participants::Participant;
+pub(crate) use participants::check_set;
+pub use roster::Roster;
+pub use signed::{Message, Signed, Unverified};
+
+use crate::UserId;
+
+/// The media type of a list of messages.
+pub const LIST_MEDIA_TYPE: &str = "application/vnd.dphe.v1.messages";
+/// The media type of a model.
+pub const MODEL_MEDIA_TYPE: &str = "application/vnd.dphe.v1.model";
+
+/// A party of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PartyId {
+    /// The aggregator.
+    Aggregator,
+    /// The key generator.
+    KeyGenerator,
+    /// A user.
+    User(UserId),
+}

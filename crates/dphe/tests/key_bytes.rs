@@ -1,0 +1,67 @@
+//! Keys that were written and read again work as before.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use dphe::KeyLengths;
+use dphe::hazmat::{paper_keys, short_keys};
+use dphe::{Aggregator, AggregatorKeys, Error, IdentityKey, KeyGenerator, Profile, Round, User, UserKeys};
+use support::{ONE, config, key, rng, roles, update, user_id};
+
+#[test]
+fn keys_read_from_bytes_seal_sum_and_open() {
+    let mut config = config(Profile::Paper);
+    config.shards = 1;
+    let mut made = roles(config.clone(), 3, 11);
+    let generator = made.key_generator.to_secret_bytes();
+    let aggregator = made.key_generator.aggregator_keys().to_secret_bytes();
+    let users: Vec<_> =
+        (1..=3).map(|n| made.key_generator.enroll(user_id(n), &mut made.rng).to_secret_bytes()).collect();
+
+    let decryption = || key(config.key_bits, config.noise);
+    let mut generator = KeyGenerator::from_secret_bytes_with(&generator, decryption(), paper_keys()).unwrap();
+    let aggregator =
+        Aggregator::new(AggregatorKeys::from_secret_bytes_with(&aggregator, paper_keys()).unwrap()).unwrap();
+    let mut collecting = aggregator.begin(Round::FIRST);
+    for (n, kit) in (1..).zip(&users) {
+        let user = User::new(UserKeys::from_secret_bytes_with(kit, paper_keys()).unwrap()).unwrap();
+        assert_eq!(user.id(), user_id(n));
+        let update = update(24, &[(n, 0.25), (9, 0.5)], &[f64::from(n) / 16.0, 0.0]);
+        collecting.accept(user.seal(Round::FIRST, &update, &mut made.rng, ONE).unwrap(), ONE).unwrap();
+    }
+    let sum = collecting.finish(ONE).unwrap();
+    let sum = generator.open(sum, &mut made.rng, ONE).unwrap();
+    let weights = sum.decode_weights();
+    assert!((weights[9] - 1.5).abs() < 1e-9);
+    assert!((1..=3).all(|n| (weights[n] - 0.25).abs() < 1e-4));
+    assert!((sum.decode_dense()[0] - 0.375).abs() < 1e-4);
+}
+
+#[test]
+fn decryption_key_of_another_task_is_refused() {
+    let made = roles(config(Profile::Paper), 3, 11);
+    let kit = made.key_generator.to_secret_bytes();
+    let other = key(512, made.key_generator.task().config().noise);
+    assert!(matches!(KeyGenerator::from_secret_bytes_with(&kit, other, paper_keys()), Err(Error::Key(_))));
+}
+
+#[test]
+fn short_keys_are_refused_without_an_explicit_argument() {
+    for (profile, in_paper) in [(Profile::Sparse, false), (Profile::Full, false), (Profile::Paper, true)] {
+        let mut made = roles(config(profile), 3, 11);
+        let bytes = made.key_generator.enroll(user_id(1), &mut made.rng).to_secret_bytes();
+        assert!(matches!(UserKeys::from_secret_bytes(&bytes), Err(Error::Key(_))));
+        let read = |lengths| UserKeys::from_secret_bytes_with(&bytes, lengths);
+        assert!(matches!(read(KeyLengths::default()), Err(Error::Key(_))));
+        assert_eq!(read(paper_keys()).is_ok(), in_paper);
+        assert!(read(short_keys()).is_ok());
+    }
+}
+
+#[test]
+fn identity_key_survives_bytes() {
+    let identity = IdentityKey::generate(&mut rng(3));
+    let again = IdentityKey::from_secret_bytes(&identity.to_secret_bytes()).unwrap();
+    assert_eq!(again.identity(), identity.identity());
+}
