@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dphe_federate::Named;
 
-pub(crate) use self::features::FeatureArgs;
+pub(crate) use self::features::{FeatureArgs, ReadArgs};
 pub(crate) use self::learner::{LearnerArgs, Start, at_most, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;

@@ -148,7 +148,7 @@ pub(crate) enum CliError {
     KeyFile(#[from] KeyFileError),
     #[error("{0}")]
     Service(#[from] dphe_service::Error),
-    #[error("unknown party {name:?}")]
+    #[error("there is no party {name:?}")]
     UnknownParty { name: String },
     #[error("the operating system refused a thread, a process or a signal handler: {source}")]
     Runtime { source: std::io::Error },
@@ -164,7 +164,7 @@ pub(crate) enum CliError {
     PassphrasesDiffer,
     #[error("the passphrase is empty")]
     PassphraseEmpty,
-    #[error("unknown back end {name:?}")]
+    #[error("there is no back end {name:?}")]
     UnknownBackend { name: String },
     #[error("this CPU cannot run the {name} back end")]
     UnavailableBackend { name: String },

@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dphe::PartyId;
+use dphe_service::certificates::party_name;
+
 use crate::args::{DATABASE_VARIABLE, Storage};
 use crate::cli::CliError;
 
@@ -61,10 +64,10 @@ pub(crate) fn stopped() -> CliError {
 }
 
 impl PartyProcess {
-    /// Starts this program with a command for a party's kit and storage. Its output goes to a log file.
+    /// Starts this program as a party, with its kit and storage. Its output goes to a log file.
     pub(crate) fn spawn(
         name: &str,
-        command: &[&str],
+        party: PartyId,
         kit: &Path,
         storage: &Storage,
         more: &[String],
@@ -73,7 +76,11 @@ impl PartyProcess {
         let runtime = |source| CliError::Runtime { source };
         let file = File::create(&log).map_err(|source| CliError::Output { path: log.clone(), source })?;
         let mut child = Command::new(std::env::current_exe().map_err(runtime)?);
-        child.args(command).arg("--kit").arg(kit);
+        match party {
+            PartyId::Aggregator | PartyId::KeyGenerator => child.arg("serve").arg(party_name(party)),
+            PartyId::User(_) => child.arg("join"),
+        };
+        child.arg("--kit").arg(kit);
         // other users cannot see the environment, unlike the arguments
         let child = match storage {
             Storage::Directory(data) => child.arg("--data").arg(data).env_remove(DATABASE_VARIABLE),
@@ -81,7 +88,7 @@ impl PartyProcess {
         };
         // as in deploy/: one memory pool per thread would waste memory
         child.env("MALLOC_ARENA_MAX", "2");
-        if command.contains(&"aggregator") {
+        if party == PartyId::Aggregator {
             // return large buffers to the system at once
             child.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
         }

@@ -26,7 +26,7 @@ use dphe_learn::Seed;
 use dphe_paillier::Threads;
 use dphe_service::http::server::{Shutdown, shutdown};
 use dphe_service::learning::{LinearModelMaker, LinearTrainer, ModelMaker as _, Trainer as _};
-use dphe_service::service::aggregator::{AggregatorService, RoundEnding, RoundRecord, Snapshot};
+use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot};
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, LogStore as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
@@ -316,7 +316,7 @@ fn expected(town: &Town, round: Round, users: &[UserId], model: &[u8]) -> Vec<u8
         let n = id.get() as usize - 1;
         let seed = Seed::new(SEED).derive("user", n as u64);
         let mut trainer = LinearTrainer::new(&file, task.clone(), samples(n), seed).unwrap();
-        let update = trainer.train(round, &PublicSupport::of(&task, round), model).unwrap();
+        let update = trainer.make_update(round, &PublicSupport::of(&task, round), model).unwrap();
         let mut user = User::new(keys).unwrap();
         user.advance(round);
         collecting
@@ -425,7 +425,7 @@ async fn a_second_key_generator_is_refused() {
         });
     }
     let patience = Duration::from_secs(60);
-    let published = |record: &&RoundRecord| record.ending == RoundEnding::Published;
+    let published = |record: &&RoundRecord| record.ending == Ending::Published;
     let two = |snapshot: &Arc<Snapshot>| snapshot.records.iter().filter(published).count() >= 2;
     timeout(patience, snapshot.wait_for(two)).await.unwrap().unwrap();
     let second = SqliteStore::open(&town.data("key-generator")).await;
@@ -434,7 +434,7 @@ async fn a_second_key_generator_is_refused() {
     // no user takes part any more, so rounds start and are aborted
     users_leave.stop();
     let waits = |snapshot: &Arc<Snapshot>| {
-        let given_up = snapshot.records.last().is_some_and(|record| record.ending == RoundEnding::Aborted);
+        let given_up = snapshot.records.last().is_some_and(|record| record.ending == Ending::Aborted);
         given_up && snapshot.status.phase == Some(AggregatorPhase::Collecting)
     };
     timeout(patience, snapshot.wait_for(waits)).await.unwrap().unwrap();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use dphe::wire::Ending;
 use dphe::{ErrorCode, PartyId, UserId};
 use dphe_features::{FeatureTable, TableLabels, write_npz};
 use dphe_service::certificates::{certificate_name, new_key, request};
@@ -19,7 +20,6 @@ use dphe_service::hex;
 use dphe_service::http::problem::HttpErrorCode;
 use dphe_service::kit::Kit;
 use dphe_service::model::Model;
-use dphe_service::service::aggregator::RoundEnding;
 use support::{CLASSES, FEATURES, Plan, SEED, Town, samples, write_samples};
 
 fn root() -> PathBuf {
@@ -383,7 +383,10 @@ fn certificate_install_recovers_from_a_crash() {
     // the new key was written, and the certificate was not
     std::fs::copy(town.path("certificates/user-1/tls.key"), kit.join("tls.key")).unwrap();
     let (done, told) = install();
-    assert!(!done && told.contains("certificates: "), "without the old pair, it says what is wrong: {told}");
+    assert!(
+        !done && told.contains("a TLS key or certificate cannot be used"),
+        "without the old pair, it says what is wrong: {told}"
+    );
     std::fs::write(kit.join("tls.key"), &before.1).unwrap();
     copy("certificate.pem", "certificate.pem.old");
     copy("tls.key", "tls.key.old");
@@ -513,7 +516,7 @@ fn certificates_are_renewed_and_metrics_exported_during_rounds() {
     let error = into("new/certificate.pem", "new/tls.key");
     assert!(error.contains("another party or task"), "{error}");
     let error = into("kits/user-2/certificate.pem", "new/tls.key");
-    assert!(error.contains("certificates: "), "{error}");
+    assert!(error.contains("a TLS key or certificate cannot be used"), "{error}");
     assert_eq!((kit("certificate.pem"), kit("tls.key")), as_it_was);
     // a request in another party's name, an unknown party, a kit without a CA
     let request = read(&town.path("new/request.toml")).replace("user-1", "user-2");
@@ -529,7 +532,7 @@ fn certificates_are_renewed_and_metrics_exported_during_rounds() {
         let error = refused(&[&issue[..], &["--with", "forged.toml"]].concat());
         assert!(error.contains("the request of user-2") && error.contains(why), "{error}");
     }
-    assert!(refused(&[&issue[..], &["--party", "user-9"]].concat()).contains("unknown party"));
+    assert!(refused(&[&issue[..], &["--party", "user-9"]].concat()).contains("there is no party"));
     let error = refused(&["certificate", "issue", "--kit", "kits/user-1", "--output", "never"]);
     assert!(error.contains("this kit belongs to user-1"), "{error}");
     assert!(!town.path("never").exists());
@@ -547,12 +550,11 @@ fn certificates_are_renewed_and_metrics_exported_during_rounds() {
     }
     assert!(text.contains("dphe_phase{phase=\"idle\"} 1"), "{text}");
     // codes, phases and endings in the expressions exist
-    let endings = [RoundEnding::Published, RoundEnding::Failed, RoundEnding::Aborted];
     let phases = text.lines().filter(|line| line.starts_with("dphe_phase{"));
     for (label, known) in [
         ("code", all_codes()),
         ("phase", phases.flat_map(|line| values_in(line, "phase")).collect()),
-        ("ending", endings.map(|ending| ending.name().to_owned()).into()),
+        ("ending", Ending::ALL.iter().map(|ending| ending.to_string()).collect()),
     ] {
         let values = values_in(&looked_for, label);
         assert!(!values.is_empty() && values.is_subset(&known), "{label}: {values:?}, of {known:?}");

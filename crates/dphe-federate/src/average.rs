@@ -163,12 +163,16 @@ pub trait Average {
     ) -> Result<Averaged, Error>;
 }
 
+/// Fails if the task opens no sums of so few of the enrolled users.
+pub(crate) fn check_floor(task: &TaskParams, users: usize, enrolled: usize) -> Result<(), Error> {
+    let needed = task.floor(enrolled);
+    if users < needed { Err(Error::TooFewUsers { users, needed }) } else { Ok(()) }
+}
+
 /// Fails unless these updates may be summed.
 fn check_users(task: &TaskParams, enrolled: usize, updates: &[UserUpdate]) -> Result<(), Error> {
-    let (users, needed, most) = (updates.len(), task.floor(enrolled), task.max_users());
-    if users < needed {
-        return Err(Error::TooFewUsers { users, needed });
-    }
+    let (users, most) = (updates.len(), task.max_users());
+    check_floor(task, users, enrolled)?;
     if users > most {
         return Err(Error::TooManyUsers { users, most });
     }

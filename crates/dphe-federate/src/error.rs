@@ -15,16 +15,16 @@ pub enum Error {
     #[error(transparent)]
     Protocol(#[from] dphe::Error),
     /// Learning failed for one user.
-    #[error("user {user}: {source}")]
+    #[error("user {}: {source}", user + 1)]
     OfUser {
-        /// The user, counted from 0.
+        /// The user, counted from 0. The text counts from 1.
         user: usize,
         /// The error.
         source: dphe_learn::Error,
     },
     /// A sum of so few users would reveal too much.
     #[error(
-        "{users} users take part, but at least {needed} must: smaller sums reveal weights of single users"
+        "{users} users take part, but at least {needed} must, because smaller sums reveal weights of single users"
     )]
     TooFewUsers {
         /// How many users take part.
@@ -33,7 +33,9 @@ pub enum Error {
         needed: usize,
     },
     /// The sums have no room for so many users.
-    #[error("{users} users take part, but the task has room for {most}; raise its max users")]
+    #[error(
+        "{users} users take part, but the task has room for only {most}; raise its maximum number of users"
+    )]
     TooManyUsers {
         /// How many users take part.
         users: usize,
@@ -41,9 +43,9 @@ pub enum Error {
         most: usize,
     },
     /// A participant does not exist, or is named twice.
-    #[error("user {user} {reason}; name each of the {users} users at most once, counted from 0")]
+    #[error("user {} {reason}; name each of the {users} users at most once", user.saturating_add(1))]
     Participant {
-        /// The participant.
+        /// The participant, counted from 0. The text counts from 1.
         user: usize,
         /// What is wrong with it.
         reason: &'static str,
@@ -71,7 +73,9 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The task was made for another model.
-    #[error("{what}: the task has {task}, but the model needs {model}; propose the task from this model")]
+    #[error(
+        "{what}: the task has {task}, but the model needs {model}; create the task from this model with `propose`"
+    )]
     Shape {
         /// What was counted.
         what: &'static str,
@@ -103,14 +107,16 @@ impl Error {
             dphe::Error::Support { .. } => {
                 "Use `rotate`, which keeps to a public share of the features, or raise the capacity to all of them."
             }
-            dphe::Error::Dimension { .. } => "Propose the task from the model that is trained.",
+            dphe::Error::Dimension { .. } => {
+                "Create the task with `propose` from the model that is being trained."
+            }
             dphe::Error::SetSmall { .. } => {
                 "Wait for more users, or lower the task's floor, but not below three."
             }
             dphe::Error::Committed | dphe::Error::Stale { .. } => {
-                "Continue with the next round, or start a new task: each round is opened once."
+                "Continue with the next round, or start a new task. Each round is opened only once."
             }
-            dphe::Error::RoundFailed => "Start the next round. If it fails too, a party misbehaves.",
+            dphe::Error::RoundFailed => "Start the next round. If it fails too, a party is misbehaving.",
             dphe::Error::Task { .. } => "Start from a proposed task and change one number at a time.",
             _ => return None,
         })

@@ -10,13 +10,13 @@ use dphe_learn::dataset::shares;
 use dphe_learn::update::{LocalTrainer, Payload};
 use dphe_learn::{Dataset, Real, Seed, StrengthController, Verdict};
 
-use self::convergence::{Convergence, check_data};
+use self::convergence::Convergence;
 use self::steer::Steering;
-use crate::average::has_density;
+use crate::average::{check_floor, has_density};
 use crate::spec::{Named as _, PayloadName};
 use crate::{
-    Average, Error, GlobalWeights, LocalRound, RoundReport, RoundResidual, RoundRules, Seconds, Stopwatch,
-    UserUpdate,
+    Average, Error, GlobalWeights, LocalRound, ModelSize, RoundReport, RoundResidual, RoundRules, Seconds,
+    Stopwatch, UserUpdate,
 };
 
 /// Which users take part in a round.
@@ -88,15 +88,13 @@ impl<A: Average, T: Real> Simulation<A, T> {
             .with_server_step(params.server_step)?
             .with_shrinking_steps(params.shrink_steps);
         rules.check(&initial)?;
+        let size = ModelSize::of(&initial);
         for (user, data) in users.iter().enumerate() {
-            check_data(&initial, data).map_err(|source| Error::OfUser { user, source })?;
+            size.check_data(data).map_err(|source| Error::OfUser { user, source })?;
         }
-        let (count, needed) = (users.len(), average.task().floor(users.len()));
-        if count < needed {
-            return Err(Error::TooFewUsers { users: count, needed });
-        }
+        check_floor(average.task(), users.len(), users.len())?;
         Ok(Self {
-            residuals: vec![RoundResidual::default(); count],
+            residuals: vec![RoundResidual::default(); users.len()],
             users,
             rules,
             average,
@@ -115,7 +113,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
     /// # Errors
     /// If they do not fit the model.
     pub fn with_initial_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
-        check_data(&self.global, &data)?;
+        ModelSize::of(&self.global).check_data(&data)?;
         self.initial = Some(Convergence::new(&self.global, data, self.params.threads)?);
         Ok(self)
     }
@@ -125,7 +123,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
     /// # Errors
     /// If they do not fit the model.
     pub fn with_held_out_data(mut self, data: Dataset<T>) -> Result<Self, Error> {
-        check_data(&self.global, &data)?;
+        ModelSize::of(&self.global).check_data(&data)?;
         self.held_out = Some(data);
         Ok(self)
     }
@@ -264,11 +262,9 @@ impl<A: Average, T: Real> Simulation<A, T> {
         participants: &[usize],
         stopwatch: &mut Stopwatch,
     ) -> Result<RoundReport, Error> {
-        let (users, needed) = (participants.len(), self.average.task().floor(self.users.len()));
+        let users = participants.len();
         // Training takes long, so check first.
-        if users < needed {
-            return Err(Error::TooFewUsers { users, needed });
-        }
+        check_floor(self.average.task(), users, self.users.len())?;
         let mut train = Seconds::default();
         let updates = stopwatch.time(&mut train.train, || self.train(participants))?;
         let averaged = self.average.average(self.round, &updates, stopwatch)?;

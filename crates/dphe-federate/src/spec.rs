@@ -54,9 +54,7 @@ impl Named for PayloadName {
 
     fn summary(self) -> &'static str {
         match self {
-            Self::Rotate => {
-                "The differences of a share of the features that rotates, the same for every user"
-            }
+            Self::Rotate => "The differences of a rotating share of the features, the same for every user",
             Self::All => "All differences",
             Self::DBlock => "The blocks with the largest differences",
             Self::DTopk => "The largest differences",

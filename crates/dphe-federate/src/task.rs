@@ -1,8 +1,8 @@
 //! Proposals of a task for a model and a payload.
 
 use dphe::{ClipRule, Profile, TaskConfig};
-use dphe_learn::Weights;
 use dphe_learn::update::{Overflow, Payload, UpdateKind};
+use dphe_learn::{Dataset, Real, Weights};
 
 use crate::{Error, PayloadName, Weighting};
 
@@ -22,6 +22,22 @@ impl ModelSize {
     pub fn of(model: &Weights) -> Self {
         let largest_weight = model.flat().iter().fold(0.0f64, |most, weight| most.max(weight.abs()));
         Self { features: model.features(), classes: model.classes(), largest_weight }
+    }
+
+    /// Fails unless the data have the shape of the model.
+    ///
+    /// # Errors
+    /// [`dphe_learn::Error::Shape`].
+    pub fn check_data<T: Real>(self, data: &Dataset<T>) -> Result<(), dphe_learn::Error> {
+        for (what, expected, found) in [
+            ("features", self.features, data.features().width()),
+            ("classes", self.classes, data.labels().class_count()),
+        ] {
+            if expected != found {
+                return Err(dphe_learn::Error::Shape { what, expected, found });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of weights.

@@ -113,7 +113,7 @@ fn nonzeros_that_do_not_fit_the_allowed_shards_are_refused() {
     // With `Overflow::Refuse`, the user's own payload refuses.
     let strict = Payload::SparseDifferences { weights: 2, overflow: Overflow::Refuse };
     let refused = encrypted(strict, toy::users(3)).round(&mut Stopwatch::none()).unwrap_err();
-    assert!(refused.to_string().starts_with("user 0: the classifier has"), "{refused}");
+    assert!(refused.to_string().starts_with("user 1: the classifier has"), "{refused}");
     assert!(refused.to_string().contains("raise the strength or the capacity"), "{refused}");
 }
 

@@ -130,7 +130,7 @@ fn mismatched_users_models_and_tasks_are_refused() {
     users[1] = narrow;
     let refused = with(BLOCKS, average(), users, params, 1).unwrap_err();
     assert!(matches!(refused, Error::OfUser { user: 1, .. }), "{refused}");
-    assert!(refused.to_string().starts_with("user 1: features: expected 20, found 2"), "{refused}");
+    assert!(refused.to_string().starts_with("user 2: features: expected 20, found 2"), "{refused}");
 
     // A task for another model.
     let other = Weights::zeros(toy::WIDTH + 1, toy::CLASSES).unwrap();

@@ -15,7 +15,9 @@ pub use payload::{Overflow, Payload};
 pub use residual::Residual;
 pub use sum::UpdateSum;
 
-use crate::linear::{Fista, Penalty, Problem, Schedule, Sgd};
+use std::num::NonZeroUsize;
+
+use crate::linear::{Fista, FistaParams, Penalty, Problem, Schedule, Sgd, SgdParams};
 use crate::{Dataset, Error, Real, Seed, Weights};
 
 /// The learner of a round.
@@ -75,11 +77,10 @@ impl LocalTrainer {
     pub fn new(learner: impl Into<Learner>, payload: Payload) -> Result<Self, Error> {
         let learner = learner.into();
         payload.check()?;
-        let only_sgd = matches!(payload, Payload::SparseDifferences { .. } | Payload::Rotating);
-        if only_sgd && matches!(learner, Learner::Fista(_)) {
-            return Err(NEEDS_SGD);
+        match (&learner, payload) {
+            (Learner::Fista(_), Payload::SparseDifferences { .. } | Payload::Rotating) => Err(NEEDS_SGD),
+            (Learner::Sgd(_) | Learner::Fista(_) | Learner::Custom(_), _) => Ok(Self { learner, payload }),
         }
-        Ok(Self { learner, payload })
     }
 
     /// Returns the payload.
@@ -116,6 +117,19 @@ impl LocalTrainer {
         Ok(Self { learner, payload: self.payload })
     }
 
+    /// Returns the same trainer with this many threads. Results do not depend on it. A custom learner chooses its own.
+    ///
+    /// # Errors
+    /// If a number of the learner is out of range, which [`SgdParams::check`] or [`FistaParams::check`] has ruled out.
+    pub fn with_threads(&self, threads: NonZeroUsize) -> Result<Self, Error> {
+        let learner = match &self.learner {
+            Learner::Sgd(sgd) => SgdParams { threads, ..sgd.params().clone() }.check()?.into(),
+            Learner::Fista(fista) => FistaParams { threads, ..*fista.params() }.check()?.into(),
+            Learner::Custom(custom) => Learner::Custom(custom.clone()),
+        };
+        Ok(Self { learner, payload: self.payload })
+    }
+
     /// Returns the penalty of the learner. A custom learner has none that is known.
     pub fn penalty(&self) -> Option<Penalty> {
         match &self.learner {
@@ -140,7 +154,9 @@ impl LocalTrainer {
         let anchored = matches!(self.payload, Payload::SparseDifferences { .. });
         match &self.learner {
             Learner::Custom(custom) => custom.fit_local(round, data, seed),
-            _ if self.payload == Payload::Rotating => self.train_features(round, data, seed),
+            Learner::Sgd(_) | Learner::Fista(_) if self.payload == Payload::Rotating => {
+                self.train_features(round, data, seed)
+            }
             Learner::Sgd(sgd) => sgd.solve(global, &Problem { anchored, ..Problem::new(data) }, seed),
             Learner::Fista(fista) => fista.fit_from(global, data),
         }
@@ -192,7 +208,7 @@ impl LocalTrainer {
     ///
     /// # Errors
     /// As these two.
-    pub fn update<T: Real>(
+    pub fn train_and_update<T: Real>(
         &self,
         round: RoundInput<'_>,
         data: &Dataset<T>,

@@ -45,7 +45,7 @@ impl<'a> Rounds<'a> {
         for (user, data) in self.task.users.iter().enumerate() {
             let seed = Seed::new(user as u64).derive("round", self.round as u64);
             let input = RoundInput { global: &self.global, features };
-            let update = trainer.update(input, data, &mut self.residuals[user], &seed).unwrap();
+            let update = trainer.train_and_update(input, data, &mut self.residuals[user], &seed).unwrap();
             nonzeros += update.nonzeros();
             sum.get_or_insert_with(|| UpdateSum::new(update.kind(), &self.global)).add(&update, 1.0).unwrap();
         }

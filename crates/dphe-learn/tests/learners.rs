@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use dphe_learn::linear::{FistaParams, Loss, Penalty, Schedule, SgdParams, Stable, objective};
 use dphe_learn::metrics::{accuracy, attribute_accuracy};
+use dphe_learn::update::{LocalTrainer, Payload, RoundInput};
 use dphe_learn::{Dataset, Error, Features, Labels, Real, Seed, Weights};
 
 /// A small random generator for test data, because the crate's own is not public.
@@ -84,6 +85,13 @@ fn results_are_identical_for_any_number_of_threads() {
         params.check().unwrap().fit_from(&Weights::zeros(17, 40).unwrap(), &data).unwrap()
     };
     assert_eq!(solve(1), solve(3));
+    let trainer = LocalTrainer::new(stable(&data).check().unwrap(), Payload::Rotating).unwrap();
+    let train = |threads| {
+        let trainer = trainer.with_threads(NonZeroUsize::new(threads).unwrap()).unwrap();
+        let round = RoundInput { global: &Weights::zeros(17, 40).unwrap(), features: &[2, 3, 11] };
+        trainer.train(round, &data, &Seed::new(0)).unwrap()
+    };
+    assert_eq!(train(1), train(3));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn run(
 ) -> Result<ModelUpdate, Error> {
     let global = global();
     let input = RoundInput { global: &global, features };
-    LocalTrainer::new(learner, payload)?.update(input, &data(1), residual, &Seed::new(9))
+    LocalTrainer::new(learner, payload)?.train_and_update(input, &data(1), residual, &Seed::new(9))
 }
 
 fn dense(update: &ModelUpdate) -> Vec<f64> {
@@ -239,7 +239,7 @@ proptest! {
         let total: f64 = weights.iter().sum();
         for (user, weight) in weights.iter().enumerate() {
             let input = RoundInput { global: &global, features: &[] };
-            let update = trainer.update(input, &data(user as u64), &mut Residual::new(), &Seed::new(0)).unwrap();
+            let update = trainer.train_and_update(input, &data(user as u64), &mut Residual::new(), &Seed::new(0)).unwrap();
             expected.iter_mut().zip(update.values()).for_each(|(e, v)| *e += v * weight / total);
             sum.add(&update, *weight).unwrap();
         }

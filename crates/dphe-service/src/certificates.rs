@@ -27,7 +27,7 @@ use crate::Error;
 const DOMAIN: &str = "dphe.internal";
 
 /// Returns the name of a party as in directory names, such as `user-3`.
-pub fn role_name(party: PartyId) -> String {
+pub fn party_name(party: PartyId) -> String {
     match party {
         PartyId::Aggregator => "aggregator".into(),
         PartyId::KeyGenerator => "key-generator".into(),
@@ -36,22 +36,22 @@ pub fn role_name(party: PartyId) -> String {
 }
 
 /// Returns the party with this name.
-pub fn party_of(role: &str) -> Option<PartyId> {
-    match role {
+pub fn party_of(name: &str) -> Option<PartyId> {
+    match name {
         "aggregator" => Some(PartyId::Aggregator),
         "key-generator" => Some(PartyId::KeyGenerator),
         _ => {
-            let user = role.strip_prefix("user-")?.parse().ok().and_then(UserId::new)?;
+            let user = name.strip_prefix("user-")?.parse().ok().and_then(UserId::new)?;
             // each party has one name: no leading zeros or signs
-            (role_name(PartyId::User(user)) == role).then_some(PartyId::User(user))
+            (party_name(PartyId::User(user)) == name).then_some(PartyId::User(user))
         }
     }
 }
 
-/// Returns the name in a party's certificate: the role, the task, and the beginning of the identity in the roster.
+/// Returns the name in a party's certificate: the party, the task, and the beginning of the identity in the roster.
 pub fn certificate_name(task: TaskId, party: PartyId, identity: &Identity) -> String {
     let identity = crate::hex::encode(&identity.to_bytes()[..16]);
-    format!("{}.{task}.{identity}.{DOMAIN}", role_name(party))
+    format!("{}.{task}.{identity}.{DOMAIN}", party_name(party))
 }
 
 /// The validity period of a certificate.
@@ -359,10 +359,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_names_have_one_form() {
+    fn party_names_have_one_form() {
         let parties = [PartyId::Aggregator, PartyId::KeyGenerator, PartyId::User(UserId::new(12).unwrap())];
         for party in parties {
-            assert_eq!(party_of(&role_name(party)), Some(party));
+            assert_eq!(party_of(&party_name(party)), Some(party));
         }
         for wrong in ["user-0", "user-012", "user-+1", "user-", "User-1", "aggregator ", "user-4294967296"] {
             assert_eq!(party_of(wrong), None, "{wrong}");

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 use crate::Error;
-use crate::certificates::{role_name, server_name};
+use crate::certificates::{party_name, server_name};
 use crate::http::client::{Answer, Client, ClientError};
 use crate::kit::Kit;
 use crate::store::{SqliteStore, StoreError};
@@ -60,7 +60,7 @@ pub async fn examine(directory: &Path, data: Option<&Path>, key_lengths: KeyLeng
     let task = kit.roster().task();
     let what = format!(
         "{} of task {:?}: profile {}, {} users, {}-bit key; all files match",
-        role_name(kit.party()),
+        party_name(kit.party()),
         kit.task_file().task.name,
         task.profile(),
         kit.roster().users().len(),
@@ -179,7 +179,7 @@ impl Findings {
         };
         let now = OffsetDateTime::now_utc();
         let left = (validity.to - now).whole_days();
-        let renew = || Some("Run `dphe certificate issue` at the key generator.".to_owned());
+        let renew = || Some("Run `dphe certificate issue` with the key generator's kit.".to_owned());
         if now < validity.from {
             let hint = Some("Set the clock of this machine.".into());
             self.bad("certificate", format!("not valid before {}", validity.from.date()), hint);
@@ -224,7 +224,7 @@ impl Findings {
             }
             Err(error) => {
                 let hint = Some("Start the service with `--listen 0.0.0.0:PORT` if the address belongs to a router in front of it.".into());
-                self.note("port", format!("cannot listen on {address}: {error}"), hint);
+                self.note("port", format!("the service cannot listen on {address}: {error}"), hint);
             }
         }
     }
@@ -232,7 +232,7 @@ impl Findings {
     async fn peer(&mut self, kit: &Kit, peer: PartyId) {
         match ask_status(kit, peer).await {
             Ok(answer) => {
-                self.ok("peer", format!("the {} answers and has the right certificate", role_name(peer)));
+                self.ok("peer", format!("the {} answers and has the right certificate", party_name(peer)));
                 self.clock(answer.date);
             }
             Err(error @ Error::Client(ClientError::Transport { .. })) => {

@@ -35,19 +35,19 @@ pub enum Error {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A certificate cannot be created or used.
-    #[error("certificates: {reason}")]
+    #[error("a certificate cannot be created or used: {reason}")]
     Certificate {
         /// The cause.
         reason: String,
     },
     /// A TLS key or certificate cannot be used.
-    #[error("certificates: {0}")]
+    #[error("a TLS key or certificate cannot be used: {0}")]
     Tls(rustls::Error),
     /// A model file cannot be read or written.
     #[error(transparent)]
     ModelFile(#[from] crate::model::ModelError),
     /// The bytes are not a valid model.
-    #[error("invalid model: {reason}")]
+    #[error("the model is invalid: {reason}")]
     Model {
         /// The cause.
         reason: &'static str,
@@ -69,7 +69,7 @@ pub enum Error {
         reason: String,
     },
     /// The service cannot listen on its address.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("the service cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: String,
@@ -103,7 +103,7 @@ impl Error {
                 Some("Give each party its own --data directory. Restore a damaged one from a backup.".into())
             }
             Self::Paillier(dphe_paillier::Error::KeyEncrypted) => {
-                Some("Pass the passphrase that was given to `dphe keygen` with --passphrase-file.".into())
+                Some("Use --passphrase-file to pass the passphrase that was given to `dphe keygen`.".into())
             }
             Self::Backup { .. } => Some(
                 "Try again, or stop the party first. Run `dphe verify` to check a data directory.".into(),

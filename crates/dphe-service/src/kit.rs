@@ -31,7 +31,7 @@ use dphe::{AggregatorKeys, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roste
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::certificates::{TlsIdentity, certificate_name, party_of, role_name};
+use crate::certificates::{TlsIdentity, certificate_name, party_name, party_of};
 use crate::hex;
 use crate::key_file::{self, KeyFileError};
 use crate::model::Model;
@@ -89,10 +89,10 @@ pub enum KitError {
         reason: String,
     },
     /// The kit belongs to a party with another role.
-    #[error("this kit belongs to {found} and cannot start {wanted}")]
+    #[error("this kit belongs to {} and cannot start {wanted}", party_name(*found))]
     Role {
         /// The kit's party.
-        found: String,
+        found: PartyId,
         /// The party whose kit is needed.
         wanted: &'static str,
     },
@@ -116,10 +116,12 @@ impl KitError {
     /// Returns a hint for the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotAKit { .. } => "Pass `--kit` a directory made by `dphe keygen`, such as kits/user-1.".into(),
-            Self::Foreign { .. } => "Copy the whole kit again. Files of different `dphe keygen` runs cannot be mixed.".into(),
-            Self::Role { found, .. } if found.starts_with("user") => "Run `dphe join` with a user's kit.".into(),
-            Self::Role { found, .. } => format!("Run `dphe serve {found}` with this kit."),
+            Self::NotAKit { .. } => "Set `--kit` to a directory made by `dphe keygen`, such as kits/user-1.".into(),
+            Self::Foreign { .. } => "Copy the whole kit again. Files from different `dphe keygen` runs cannot be mixed.".into(),
+            Self::Role { found: PartyId::User(_), .. } => "Run `dphe join` with this kit.".into(),
+            Self::Role { found: found @ (PartyId::Aggregator | PartyId::KeyGenerator), .. } => {
+                format!("Run `dphe serve {}` with this kit.", party_name(*found))
+            }
             Self::Exists { .. } => "Choose another directory with `--output`. Kits are never overwritten.".into(),
             Self::Request { .. } => {
                 "Make a new request from the same task file with `dphe keygen --request`, or with `dphe certificate request`.".into()
@@ -150,13 +152,13 @@ impl Kit {
             toml::from_str(&text).map_err(|error| not_a_kit(format!("kit.toml: {}", error.message())))?;
         if file.format != FORMAT {
             return Err(not_a_kit(format!(
-                "the kit has format {}, and this program reads format {FORMAT}",
+                "the kit has format {}, but this program reads format {FORMAT}",
                 file.format
             ))
             .into());
         }
-        let party =
-            party_of(&file.party).ok_or_else(|| not_a_kit(format!("unknown party {:?}", file.party)))?;
+        let party = party_of(&file.party)
+            .ok_or_else(|| not_a_kit(format!("kit.toml names an unknown party {:?}", file.party)))?;
         let task_file = TaskFile::read(&folder.join("task.toml"))?;
         let roster = Roster::decode_with(&read(folder, "roster.bin")?, key_lengths)?;
         let foreign =
@@ -322,7 +324,7 @@ impl Kit {
     }
 
     fn role(&self, wanted: &'static str) -> KitError {
-        KitError::Role { found: role_name(self.party), wanted }
+        KitError::Role { found: self.party, wanted }
     }
 
     fn foreign_seeds(&self) -> KitError {
@@ -335,7 +337,7 @@ impl Kit {
 
 impl std::fmt::Debug for Kit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Kit({}, {:?})", role_name(self.party), self.roster.hash())
+        write!(f, "Kit({}, {:?})", party_name(self.party), self.roster.hash())
     }
 }
 

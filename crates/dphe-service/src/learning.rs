@@ -1,9 +1,10 @@
 //! Learning in the services. A user turns the global weights into an update, and the aggregator turns a sum into the
 //! next global weights. [`dphe_federate`] does the computation. This module adds the file that keeps a user's residual.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use dphe::{PublicSupport, Round, TaskParams, WeightSum};
+use dphe::{PublicSupport, Round, TaskParams, Threads, WeightSum};
 use dphe_federate::{GlobalWeights, LocalRound, RoundResidual, RoundRules};
 use dphe_learn::update::{Learner, LocalTrainer, Residual};
 use dphe_learn::{Dataset, Real, Seed, all_cores};
@@ -17,9 +18,15 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// If training fails. The user then misses the round.
-    fn train(&mut self, round: Round, support: &PublicSupport, model: &[u8]) -> Result<dphe::Update, Error>;
+    fn make_update(
+        &mut self,
+        round: Round,
+        support: &PublicSupport,
+        model: &[u8],
+    ) -> Result<dphe::Update, Error>;
 
-    /// Ends a round that it trained for. `included` says whether the update is in the sum.
+    /// Notes that a round has ended. It is called for every round that ends, even if no update was made for it.
+    /// `included` says whether the user's update is known to be in the sum.
     fn finished(&mut self, _round: Round, _included: bool) {}
 }
 
@@ -54,16 +61,7 @@ impl<T: Real> LinearTrainer<T> {
     /// If a number of the task file's learner is out of range, or the data do not have the shape of its model.
     pub fn new(task_file: &TaskFile, task: TaskParams, data: Dataset<T>, seed: Seed) -> Result<Self, Error> {
         let rules = task_file.rules(task)?;
-        for (what, expected, found) in [
-            ("features", task_file.model.features as usize, data.features().width()),
-            ("classes", task_file.model.classes as usize, data.labels().class_count()),
-        ] {
-            if expected != found {
-                return Err(
-                    dphe_federate::Error::Learn(dphe_learn::Error::Shape { what, expected, found }).into()
-                );
-            }
-        }
+        task_file.model_size().check_data(&data).map_err(dphe_federate::Error::from)?;
         Ok(Self { rules, data, seed, residual: RoundResidual::default(), residual_file: None })
     }
 
@@ -74,6 +72,17 @@ impl<T: Real> LinearTrainer<T> {
     pub fn with_learner(mut self, learner: impl Into<Learner>) -> Result<Self, Error> {
         let trainer =
             LocalTrainer::new(learner, self.rules.trainer().payload()).map_err(dphe_federate::Error::from)?;
+        self.rules = self.rules.with_trainer(trainer);
+        Ok(self)
+    }
+
+    /// Trains on this many threads. Updates do not depend on it.
+    ///
+    /// # Errors
+    /// As [`LocalTrainer::with_threads`].
+    pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
+        let threads = NonZeroUsize::new(threads.get()).unwrap_or(NonZeroUsize::MIN);
+        let trainer = self.rules.trainer().with_threads(threads).map_err(dphe_federate::Error::from)?;
         self.rules = self.rules.with_trainer(trainer);
         Ok(self)
     }
@@ -104,7 +113,12 @@ impl<T: Real> LinearTrainer<T> {
 }
 
 impl<T: Real> Trainer for LinearTrainer<T> {
-    fn train(&mut self, round: Round, support: &PublicSupport, model: &[u8]) -> Result<dphe::Update, Error> {
+    fn make_update(
+        &mut self,
+        round: Round,
+        support: &PublicSupport,
+        model: &[u8],
+    ) -> Result<dphe::Update, Error> {
         let global = GlobalWeights::from_bytes(model)?;
         let round = LocalRound::new(&self.rules, round, support, &global)?;
         let local = round.train(&self.data, &self.seed)?;

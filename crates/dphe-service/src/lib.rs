@@ -13,7 +13,7 @@
 //! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
 //! | [`telemetry`], [`tensorboard`] | log output and metrics |
 //! | [`chart`], [`html`], [`hex`], [`files`] | SVG charts, HTML, hexadecimal text, files that are written atomically |
-//! | `error` | [`Error`] |
+//! | `error`, `names` | [`Error`]; named enums in JSON |
 
 pub mod backup;
 pub mod certificates;
@@ -28,6 +28,7 @@ pub mod key_file;
 pub mod kit;
 pub mod learning;
 pub mod model;
+mod names;
 pub mod samples;
 pub mod service;
 pub mod store;

@@ -90,7 +90,7 @@ pub enum ModelError {
     #[error("{path} is not a model of dphe: {reason}")]
     Format { path: PathBuf, reason: String },
     /// The file was written by another version of this program.
-    #[error("{path} is a model of version {version}, and this program reads version {VERSION}")]
+    #[error("{path} is a model of version {version}, but this program reads version {VERSION}")]
     Version { path: PathBuf, version: u32 },
     /// The number of features differs.
     #[error("{path} has {found} features, but the model has {expected}")]

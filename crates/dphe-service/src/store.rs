@@ -52,10 +52,10 @@ pub enum StoreError {
     #[error("the database is damaged: a row has unexpected content")]
     Damaged,
     /// The thread that accessed the database ended early.
-    #[error("the access to the database was interrupted")]
+    #[error("access to the database was interrupted")]
     Interrupted,
     /// The URL of the database is invalid.
-    #[error("invalid database URL: {reason}")]
+    #[error("the database URL is invalid: {reason}")]
     Address {
         /// What is wrong with it.
         reason: String,

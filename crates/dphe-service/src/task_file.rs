@@ -109,7 +109,7 @@ impl std::str::FromStr for Milliseconds {
             "s" => 1_000,
             "m" => 60_000,
             "h" => 3_600_000,
-            _ => return Err(format!("{text:?} is not a time; write 500ms, 30s, 10m or 2h")),
+            _ => return Err(format!("{text:?} is not a time; use a form such as 500ms, 30s, 10m or 2h")),
         };
         let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a time"))?;
         number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text:?} is too long"))
@@ -154,7 +154,7 @@ impl TaskFileError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Read { .. } => Some("Run `dphe init` to write a task file.".into()),
-            Self::Syntax { .. } => Some("Compare it with a new one from `dphe init`.".into()),
+            Self::Syntax { .. } => Some("Compare the file with a new one from `dphe init`.".into()),
             Self::Value { .. } => None,
         }
     }
@@ -210,7 +210,7 @@ impl TaskFile {
         require(time.max.0 > 0, "collect: time.max is 0, so no user could upload")?;
         require(self.task.rounds > 0, "task: rounds is 0")?;
         require(self.task.valid_days > 0, "task: valid_days is 0")?;
-        require(self.task.valid_days <= 36_500, "task: valid_days is more than a century")?;
+        require(self.task.valid_days <= 36_500, "task: valid_days is above 36,500")?;
         require(self.task.users <= TaskParams::MOST_USERS, "task: users is above 65,536")?;
         self.learner.check().map_err(|error| TaskFileError::Value { what: format!("learner: {error}") })?;
         require(

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dphe::party::{AggregatorPhase, KeyGeneratorPhase, UserPhase};
+use dphe::wire::Ending;
 use tracing::level_filters::LevelFilter;
 
 use crate::http::problem::ProblemCode;
@@ -206,10 +207,10 @@ impl Metrics {
         refusals.into_iter().map(|(code, (count, last))| (code, count, last)).collect()
     }
 
-    /// Counts a round that ended this way.
-    pub fn ended(&self, ending: &'static str) {
+    /// Counts a round that ended this way. A user that does not know the ending has missed the round.
+    pub fn ended(&self, ending: Option<Ending>) {
         if let Ok(mut rounds) = self.rounds.lock() {
-            *rounds.endings.entry(ending).or_default() += 1;
+            *rounds.endings.entry(ending.map_or("missed", Ending::as_str)).or_default() += 1;
             let now = Instant::now();
             rounds.last = Some((SystemTime::now(), (now - rounds.since).as_secs_f64()));
             rounds.since = now;
@@ -311,7 +312,7 @@ mod tests {
         metrics.round.set(7);
         metrics.refused(ErrorCode::Late);
         metrics.refused(ErrorCode::Late);
-        metrics.ended("published");
+        metrics.ended(Some(Ending::Published));
         metrics.set_phase(Some(AggregatorPhase::Collecting.into()));
         let text = metrics.render();
         assert!(text.contains("\ndphe_round 7\n"), "{text}");

@@ -8,19 +8,31 @@ use dphe::wire::{
     Close, Ending, Freeze, FreezeAck, Message, Outcome, Publish, RoundResult, RoundTicket, Signed,
 };
 use dphe::{Digest, PartyId, Roster, Round};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The result of checking one round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckedRound {
     /// The number of the round.
     pub round: u64,
-    /// `published`, `failed`, `aborted`, or `open` if the round has not ended.
-    pub ending: &'static str,
+    /// How the round ended, if it did.
+    #[serde(serialize_with = "ending_name")]
+    pub ending: Option<Ending>,
     /// The number of participants.
     pub users: usize,
     /// What is wrong. Empty if everything is valid.
     pub findings: Vec<String>,
+}
+
+impl CheckedRound {
+    /// Returns the name of the ending, or `open` if the round has not ended.
+    pub fn ending_name(&self) -> &'static str {
+        self.ending.map_or("open", Ending::as_str)
+    }
+}
+
+fn ending_name<S: Serializer>(ending: &Option<Ending>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(ending.map_or("open", Ending::as_str))
 }
 
 /// The result of checking a log.
@@ -97,7 +109,7 @@ impl Check<'_> {
 
     /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
     /// and the length of the key generator's log from round to round.
-    fn run(&mut self, model: &mut Option<Digest>, records: &mut Option<u64>) -> (&'static str, usize) {
+    fn run(&mut self, model: &mut Option<Digest>, records: &mut Option<u64>) -> (Option<Ending>, usize) {
         let roster = self.roster;
         let ticket = self.read::<RoundTicket>();
         let freeze = self.read::<Freeze>();
@@ -147,12 +159,6 @@ impl Check<'_> {
                 self.require(kept, finding);
             }
         }
-        let ending = match ending {
-            None => "open",
-            Some(Ending::Published) => "published",
-            Some(Ending::Failed) => "failed",
-            Some(Ending::Aborted) => "aborted",
-        };
         let Some(publish) = publish else { return (ending, 0) };
         let message = publish.message();
         self.require(

@@ -384,7 +384,7 @@ async fn make_upload(services: &Services, name: &str, seed: u64) -> Bytes {
     let seed = dphe_learn::Seed::new(1);
     let mut trainer = LinearTrainer::new(kit.task_file(), task.clone(), samples(0), seed).unwrap();
     let support = dphe::PublicSupport::of(&task, Round::FIRST);
-    let update = trainer.train(Round::FIRST, &support, &model).unwrap();
+    let update = trainer.make_update(Round::FIRST, &support, &model).unwrap();
     let actions = party.step(UserEvent::Update { round: Round::FIRST, update }, Time(0), &mut rng).unwrap();
     let upload = actions.into_iter().find_map(|action| match action {
         Action::Send { message, .. } => Some(message),

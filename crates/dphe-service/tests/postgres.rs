@@ -52,9 +52,14 @@ fn user(number: u32) -> UserId {
     UserId::new(number).unwrap()
 }
 
-fn header(number: u32, body: &[u8]) -> UploadRecord {
+fn upload_record(number: u32, body: &[u8]) -> UploadRecord {
     let body_hash = Digest::of_model(body);
-    UploadRecord { user: user(number), body_hash, noise: vec![number as u8; 16], bytes: body.len() as u64 }
+    UploadRecord {
+        user: user(number),
+        body_hash,
+        fingerprints: vec![number as u8; 16],
+        bytes: body.len() as u64,
+    }
 }
 
 /// Stands in for adding sums: appends the users of a batch.
@@ -65,10 +70,10 @@ async fn add(
     most: Option<usize>,
 ) -> BatchOutcome {
     let add = |mut sum: Vec<u8>| {
-        sum.extend(batch.iter().map(|header| header.user.get() as u8));
+        sum.extend(batch.iter().map(|record| record.user.get() as u8));
         async { Ok::<_, ()>(sum) }
     };
-    round_store.commit(round(number), batch, most, add).await.unwrap().unwrap()
+    round_store.store_batch(round(number), batch, most, add).await.unwrap().unwrap()
 }
 
 /// Concurrent batches, one per partial sum, each lock a different one, and all are read back.
@@ -89,7 +94,11 @@ async fn every_partial_sum_is_used_and_read_back() {
                     assert!(sum.is_empty(), "the partial sum belongs to another batch");
                     Ok::<_, ()>(vec![number as u8])
                 };
-                round_store.commit(round(1), &[header(number, b"body")], None, add).await.unwrap().unwrap()
+                round_store
+                    .store_batch(round(1), &[upload_record(number, b"body")], None, add)
+                    .await
+                    .unwrap()
+                    .unwrap()
             })
         })
         .collect();
@@ -115,19 +124,27 @@ async fn each_user_is_counted_once_across_replicas() {
     // whatever the default of the server is
     server.sql("ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'");
     let (one, two) = (one.round_store(), two.round_store());
-    assert_eq!(add(&one, 1, &[header(1, b"early")], None).await, BatchOutcome::NotCollecting, "not open yet");
+    assert_eq!(
+        add(&one, 1, &[upload_record(1, b"early")], None).await,
+        BatchOutcome::NotCollecting,
+        "not open yet"
+    );
     one.start_round(round(1)).await.unwrap();
     one.start_round(round(1)).await.unwrap();
-    assert_eq!(add(&one, 1, &[header(2, b"two"), header(1, b"one")], None).await, BatchOutcome::Stored);
+    assert_eq!(
+        add(&one, 1, &[upload_record(2, b"two"), upload_record(1, b"one")], None).await,
+        BatchOutcome::Stored
+    );
     // the same upload to another replica: the batch is not stored, and the known users are returned
     let known = BatchOutcome::Known(vec![Participant { user: user(1), body_hash: Digest::of_model(b"one") }]);
-    assert_eq!(add(&two, 1, &[header(3, b"three"), header(1, b"other")], None).await, known);
+    assert_eq!(add(&two, 1, &[upload_record(3, b"three"), upload_record(1, b"other")], None).await, known);
     assert_eq!(two.users(round(1)).await.unwrap(), (vec![user(1), user(2)], false));
     assert_eq!(two.known(round(1), user(1)).await.unwrap(), Some(Digest::of_model(b"one")));
     assert_eq!(two.known(round(1), user(3)).await.unwrap(), None);
     // concurrent batches, each sent to both replicas
-    let batches: Vec<Vec<UploadRecord>> =
-        (0..20).map(|b| (0..5).map(|i| header(10 + 5 * b + i, &[b as u8, i as u8])).collect()).collect();
+    let batches: Vec<Vec<UploadRecord>> = (0..20)
+        .map(|b| (0..5).map(|i| upload_record(10 + 5 * b + i, &[b as u8, i as u8])).collect())
+        .collect();
     let mut tasks = Vec::new();
     for round_store in [&one, &two] {
         for batch in batches.clone() {
@@ -150,27 +167,31 @@ async fn each_user_is_counted_once_across_replicas() {
     assert_eq!(counted, expected, "each user is in exactly one partial sum");
     let mut users: Vec<UserId> = Vec::new();
     loop {
-        let page = two.headers(round(1), users.last().copied(), 30).await.unwrap();
+        let page = two.upload_records(round(1), users.last().copied(), 30).await.unwrap();
         assert!(page.len() <= 30);
         if page.is_empty() {
             break;
         }
-        users.extend(page.iter().map(|header| header.user));
+        users.extend(page.iter().map(|record| record.user));
     }
     assert_eq!(users.iter().map(|user| user.get() as u8).collect::<Vec<_>>(), expected);
     // a closed round stays closed, and its uploads are still known
-    assert_eq!(add(&one, 1, &[header(3, b"three")], None).await, BatchOutcome::NotCollecting);
-    assert!(matches!(add(&one, 1, &[header(2, b"two")], None).await, BatchOutcome::Known(_)));
+    assert_eq!(add(&one, 1, &[upload_record(3, b"three")], None).await, BatchOutcome::NotCollecting);
+    assert!(matches!(add(&one, 1, &[upload_record(2, b"two")], None).await, BatchOutcome::Known(_)));
     one.freeze(round(1)).await.unwrap();
-    assert_eq!(one.headers(round(1), None, 500).await.unwrap().len(), 102);
+    assert_eq!(one.upload_records(round(1), None, 500).await.unwrap().len(), 102);
     // a round of at most two participants
     one.start_round(round(2)).await.unwrap();
     assert_eq!(
-        add(&one, 2, &[header(1, b"a"), header(2, b"b"), header(3, b"c")], Some(2)).await,
+        add(&one, 2, &[upload_record(1, b"a"), upload_record(2, b"b"), upload_record(3, b"c")], Some(2))
+            .await,
         BatchOutcome::Full(2)
     );
-    assert_eq!(add(&one, 2, &[header(1, b"a"), header(2, b"b")], Some(2)).await, BatchOutcome::Stored);
-    assert_eq!(add(&two, 2, &[header(3, b"c")], Some(2)).await, BatchOutcome::Full(0));
+    assert_eq!(
+        add(&one, 2, &[upload_record(1, b"a"), upload_record(2, b"b")], Some(2)).await,
+        BatchOutcome::Stored
+    );
+    assert_eq!(add(&two, 2, &[upload_record(3, b"c")], Some(2)).await, BatchOutcome::Full(0));
     // nothing is left of earlier rounds
     two.forget(round(2)).await.unwrap();
     assert_eq!(server.sql(&format!("SELECT MIN(round) FROM dphe_{}.uploads", roster.task().id())), "2");

@@ -7,10 +7,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use dphe::wire::Ending;
 use dphe_learn::Seed;
 use dphe_service::http::server::shutdown;
 use dphe_service::learning::{LinearModelMaker, LinearTrainer};
-use dphe_service::service::aggregator::{AggregatorService, RoundEnding, RoundRecord, Snapshot};
+use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot};
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, SqliteStore};
@@ -140,7 +141,7 @@ async fn aborted_rounds_keep_the_model() {
     }
     let wait = Duration::from_secs(60);
     let is = |ending| move |record: &RoundRecord| record.ending == ending;
-    let published = is(RoundEnding::Published);
+    let published = is(Ending::Published);
     timeout(wait, snapshot.wait_for(|snapshot| snapshot.records.iter().any(published)))
         .await
         .unwrap()
@@ -149,7 +150,7 @@ async fn aborted_rounds_keep_the_model() {
 
     /// Returns the number of aborted rounds at the end.
     fn aborted(snapshot: &Snapshot) -> usize {
-        snapshot.records.iter().rev().take_while(|record| record.ending == RoundEnding::Aborted).count()
+        snapshot.records.iter().rev().take_while(|record| record.ending == Ending::Aborted).count()
     }
     timeout(wait, snapshot.wait_for(|snapshot| aborted(snapshot) >= 3)).await.unwrap().unwrap();
     let learnt = snapshot.borrow().model.clone().unwrap().0;

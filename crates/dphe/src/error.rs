@@ -11,7 +11,7 @@ use crate::{Round, UserId};
 #[non_exhaustive]
 pub enum Error {
     /// An invalid task description. Its code is `policy`.
-    #[error("invalid task: {reason}")]
+    #[error("the task is invalid: {reason}")]
     Task {
         /// What is wrong.
         reason: &'static str,
@@ -21,7 +21,7 @@ pub enum Error {
     Key(dphe_paillier::Error),
 
     /// Bytes that cannot be decoded, or a body that is not the one that its header names.
-    #[error("invalid message: {reason}")]
+    #[error("the message is invalid: {reason}")]
     Encoding {
         /// What is wrong.
         reason: &'static str,
@@ -63,7 +63,7 @@ pub enum Error {
     #[error("user {0} is not in the roster")]
     UnknownUser(UserId),
     /// A round that is over.
-    #[error("round {round} is over, the current round is {current}")]
+    #[error("round {round} is over; the current round is {current}")]
     Stale {
         /// The round of the message.
         round: Round,
@@ -71,7 +71,7 @@ pub enum Error {
         current: Round,
     },
     /// A round that has not started.
-    #[error("round {round} has not started, the current round is {current}")]
+    #[error("round {round} has not started; the current round is {current}")]
     Future {
         /// The round of the message.
         round: Round,
@@ -79,7 +79,7 @@ pub enum Error {
         current: Round,
     },
     /// An event that the party does not accept in its current state.
-    #[error("out of order: {state}")]
+    #[error("the event is out of order: {state}")]
     Order {
         /// What the party is doing, or has not done yet.
         state: &'static str,
@@ -125,7 +125,7 @@ pub enum Error {
         user: UserId,
     },
     /// Permuted indices that are not ascending, or appear twice in an upload.
-    #[error("the permuted indices of user {user} are not ascending and distinct")]
+    #[error("the permuted indices of user {user} are not in ascending order, or one is repeated")]
     IndexOrder {
         /// The user who sent them.
         user: UserId,
@@ -211,14 +211,15 @@ pub enum Error {
         floor: usize,
     },
     /// Participants that are not ascending and distinct.
-    #[error("the set of users is not ascending and distinct")]
+    #[error("the set of users is not in ascending order, or a user is repeated")]
     SetOrder,
     /// A participant who is not in the roster.
     #[error("the set of users contains user {0}, who is not in the roster")]
     SetUnknown(UserId),
     /// Participants that differ by one user from those of a sum that was opened on the same model.
     #[error(
-        "the set differs by one user from one that was opened on this model, which would reveal that user's update"
+        "the set of users differs by one user from a set that was opened on this model, which would reveal that \
+         user's update"
     )]
     SetDifference,
     /// A freeze attempt out of sequence, or too many of them.

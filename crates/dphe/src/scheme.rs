@@ -29,7 +29,7 @@ mod user;
 
 pub use aggregator::{Aggregator, Collecting, Overlap, StillCollecting};
 pub use ids::{Round, TaskId, UserId};
-pub use index::{DoublyPermuted, Frame, IndexMatrix, Original, Permuted};
+pub use index::{DoublyPermuted, Frame, IndexMatrix, OncePermuted, Original};
 pub use key_generator::KeyGenerator;
 pub use key_lengths::KeyLengths;
 pub use keys::{AggregatorKeys, UserKeys};

@@ -57,7 +57,7 @@ impl Round {
         users: &[(UserId, Vec<u8>)],
     ) -> Result<Collecting, Error> {
         let mut collected = self.intake.empty();
-        users.iter().try_for_each(|(user, noise)| collected.add_user(*user, noise))?;
+        users.iter().try_for_each(|(user, fingerprints)| collected.add_user(*user, fingerprints))?;
         partials.iter().try_for_each(|partial| collected.add_partial_sum(partial.as_ref(), Threads::ONE))?;
         Ok(collected)
     }
@@ -73,7 +73,7 @@ impl Round {
         let (mut participants, mut users) = (Vec::new(), Vec::new());
         for (i, message) in uploads.iter().enumerate() {
             let Checked { user, body_hash, collecting } = self.intake.check(message).unwrap();
-            users.push((user, collecting.noise()));
+            users.push((user, collecting.fingerprints()));
             let shard = &mut shards[i % 2];
             *shard = self.intake.add_to(shard, collecting).unwrap();
             participants.push(Participant { user, body_hash });
@@ -194,9 +194,9 @@ fn tampered_uploads_and_partial_sums_are_refused() {
     assert!(round.intake.check(&bad).is_err());
     // tampered partial sums
     let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
-    let (noise, partial) = (collecting.noise(), collecting.to_partial_sum(Threads::ONE));
-    assert!(!noise.is_empty() && noise.len() % 8 == 0);
-    let one = [(user, noise.clone())];
+    let (fingerprints, partial) = (collecting.fingerprints(), collecting.to_partial_sum(Threads::ONE));
+    assert!(!fingerprints.is_empty() && fingerprints.len() % 8 == 0);
+    let one = [(user, fingerprints.clone())];
     let refused =
         |partials: &[&[u8]], users: &[(UserId, Vec<u8>)]| round.restore(partials, users).unwrap_err();
     assert!(round.restore(&[&partial], &one).is_ok());
@@ -208,8 +208,8 @@ fn tampered_uploads_and_partial_sums_are_refused() {
         assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
     }
     // noise that two replicas have seen
-    let twice = [(user, noise.clone()), (support::user_id(5), noise.clone())];
+    let twice = [(user, fingerprints.clone()), (support::user_id(5), fingerprints.clone())];
     assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: support::user_id(5) });
-    let same = [(user, noise), (user, Vec::new())];
+    let same = [(user, fingerprints), (user, Vec::new())];
     assert!(matches!(refused(&[&partial], &same), Error::Storage { .. }));
 }

@@ -10,8 +10,8 @@ use crate::wire::derive::{Digest, Task, rotation, support_digest, user_aggregato
 use crate::wire::fixed::{average, encode, unpack};
 use crate::wire::message::{body_hash, payload_hash};
 use crate::wire::seal::{
-    Column, Permutations, Sealed, deal, dense_ciphertexts, open, payload, position_plaintext, public_indices,
-    seal_private, seal_public, sum, sum_hash,
+    Column, Permutations, Sealed, deal, open, packed_ciphertexts, payload, position_plaintext,
+    public_indices, seal_private, seal_public, sum, sum_hash,
 };
 use crate::wire::task::{Policy, Profile};
 
@@ -211,7 +211,7 @@ impl Run {
     fn algorithm1(&self, policy: &Policy, paper: bool, round: u64) -> Vec<i64> {
         let enc0 = self.key.encrypt(&BigInt::from(0), &self.enc0_nonce);
         if let Some(support) = &self.support {
-            let length = dense_ciphertexts(policy, Some(support));
+            let length = packed_ciphertexts(policy, Some(support));
             let all: Vec<u32> = (0..length as u32).collect();
             let identity = permutation_matrix(&all);
             let send = |sealed: &Sealed| Sent {

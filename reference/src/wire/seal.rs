@@ -185,17 +185,17 @@ fn read_ciphertext(key: &Key, bytes: &[u8]) -> BigUint {
 }
 
 /// Returns L, the number of ciphertexts after the shards.
-pub fn dense_ciphertexts(policy: &Policy, support: Option<&[u32]>) -> usize {
+pub fn packed_ciphertexts(policy: &Policy, support: Option<&[u32]>) -> usize {
     let weights = support.map_or(0, |support| public_indices(policy, support).len());
     (weights + policy.dense as usize).div_ceil(policy.slots())
 }
 
-/// The sum of a round: ciphertexts of positions in the order of `phi_t`, and of dense values.
+/// The sum of a round: ciphertexts of positions in the order of `phi_t`, and of packed numbers.
 pub struct Sum {
     /// The ciphertexts by position. An absent one stands for the neutral element.
     pub present: BTreeMap<u32, BigUint>,
-    /// The dense ciphertexts.
-    pub dense: Vec<BigUint>,
+    /// The packed ciphertexts.
+    pub packed: Vec<BigUint>,
 }
 
 /// Adds bodies, each with the `phi(n)_t` of its user, if there is one.
@@ -203,11 +203,11 @@ pub fn sum(policy: &Policy, key: &Key, support: Option<&[u32]>, uploads: &[(Vec<
     let n_squared = key.n_squared();
     let one = BigUint::from(1u8);
     let width = policy.ciphertext_bytes();
-    let dense_count = dense_ciphertexts(policy, support);
+    let packed_count = packed_ciphertexts(policy, support);
     let mut present: BTreeMap<u32, BigUint> = BTreeMap::new();
-    let mut dense = vec![one.clone(); dense_count];
+    let mut packed = vec![one.clone(); packed_count];
     for (own, body) in uploads {
-        let (shards, rest) = body.split_at(body.len() - dense_count * width);
+        let (shards, rest) = body.split_at(body.len() - packed_count * width);
         let undo = inverse(own);
         let capacity = policy.capacity as usize;
         for shard in shards.chunks(capacity * (4 + width)) {
@@ -218,11 +218,11 @@ pub fn sum(policy: &Policy, key: &Key, support: Option<&[u32]>, uploads: &[(Vec<
                 *entry = &*entry * read_ciphertext(key, c) % &n_squared;
             }
         }
-        for (all, c) in dense.iter_mut().zip(rest.chunks(width)) {
+        for (all, c) in packed.iter_mut().zip(rest.chunks(width)) {
             *all = &*all * read_ciphertext(key, c) % &n_squared;
         }
     }
-    Sum { present, dense }
+    Sum { present, packed }
 }
 
 impl Sum {
@@ -235,7 +235,7 @@ impl Sum {
                 bytes[i as usize / 8] |= 1 << (7 - i % 8);
             }
         }
-        for c in self.present.values().chain(&self.dense) {
+        for c in self.present.values().chain(&self.packed) {
             bytes.extend(ciphertext_bytes(policy, key, c));
         }
         bytes
@@ -271,7 +271,7 @@ pub fn open(
         weights.truncate(policy.dimension as usize);
     }
     let mut packed = Vec::new();
-    for c in &sum.dense {
+    for c in &sum.packed {
         packed.extend(unpack(policy, &key.decrypt(c), policy.slots())?);
     }
     if let Some(support) = support {

@@ -15,14 +15,21 @@ pub(crate) struct FeatureArgs {
     /// labels.npy [default: the bundled handwritten digits]
     #[arg(value_name = "FEATURES")]
     path: Option<PathBuf>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// How to read a feature file. The command has an argument `path`, which names the file
+#[derive(Args, Debug)]
+pub(crate) struct ReadArgs {
     /// The labels of a .npy file [default: labels.npy in the same directory]
     #[arg(long, value_name = "FILE", requires = "path")]
     labels: Option<PathBuf>,
-    /// The names of the classes, a JSON list [default: classes.json in the same directory]
+    /// A JSON list of class names [default: classes.json in the same directory]
     #[arg(long, value_name = "FILE", requires = "path")]
     classes: Option<PathBuf>,
-    /// The label column of a CSV or Parquet file
-    #[arg(long, value_name = "NAME", requires = "path")]
+    /// The label column of a CSV or Parquet file: a name, or first, last or none
+    #[arg(long, value_name = "COLUMN", requires = "path")]
     label_column: Option<String>,
     /// Read columns with this prefix as attributes (0 or 1) instead of one label
     #[arg(long, value_name = "PREFIX", requires = "path")]
@@ -30,16 +37,6 @@ pub(crate) struct FeatureArgs {
 }
 
 impl FeatureArgs {
-    fn options(&self) -> ReadOptions {
-        ReadOptions {
-            labels: self.labels.clone(),
-            classes: self.classes.clone(),
-            label_column: self.label_column.clone().map_or(LabelColumn::Auto, LabelColumn::Named),
-            attribute_prefix: self.attributes.clone(),
-            ..ReadOptions::default()
-        }
-    }
-
     /// Returns the name of the file for messages.
     pub(crate) fn name(&self) -> PathBuf {
         self.path.clone().unwrap_or_else(|| PathBuf::from("the digits"))
@@ -47,8 +44,27 @@ impl FeatureArgs {
 
     pub(crate) fn samples(&self) -> Result<Samples, SamplesError> {
         match &self.path {
-            Some(path) => Samples::read(path, &self.options()),
+            Some(path) => Samples::read(path, &self.read.options()),
             None => digits::samples(),
+        }
+    }
+}
+
+impl ReadArgs {
+    pub(crate) fn options(&self) -> ReadOptions {
+        let label_column = match self.label_column.as_deref() {
+            None => LabelColumn::Auto,
+            Some("first") => LabelColumn::First,
+            Some("last") => LabelColumn::Last,
+            Some("none") => LabelColumn::None,
+            Some(name) => LabelColumn::Named(name.into()),
+        };
+        ReadOptions {
+            labels: self.labels.clone(),
+            classes: self.classes.clone(),
+            label_column,
+            attribute_prefix: self.attributes.clone(),
+            ..ReadOptions::default()
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct LearnerArgs {
     /// How many weights an update carries (blocks for d-block, features for rotate), instead of a share
     #[arg(long, conflicts_with = "share")]
     capacity: Option<u32>,
-    /// The variant of the protocol; follows from the payload by default
+    /// The variant of the protocol [default: depends on the payload]
     #[arg(long, value_parser = one_of::<Profile>())]
     profile: Option<Profile>,
     /// The loss that training minimizes

@@ -16,7 +16,7 @@ pub(crate) const NO_DATABASE: CliError =
 
 #[derive(Args)]
 pub(crate) struct StorageArgs {
-    /// The data directory; one process per directory
+    /// The data directory, which only one process can use at a time
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The PostgreSQL database that several aggregators share, instead of a data directory [env: DPHE_DATABASE]

@@ -10,7 +10,7 @@ use dphe_service::kit::Kit;
 
 use super::{CliError, block_on};
 
-/// Copy a party's data directory, also while the party runs
+/// Copy a party's data directory, even while the party is running
 #[derive(Args)]
 pub(crate) struct Backup {
     /// The kit of the party
@@ -31,10 +31,12 @@ impl Backup {
         println!("copy         {}: {} bytes", self.to.display(), made.bytes);
         println!("log          {} records, head {}", made.log.records, &made.log.head[..16]);
         if made.again > 0 {
-            println!("repeated     {} times, because the party wrote meanwhile", made.again);
+            println!("repeated     {} times, because the party was writing", made.again);
         }
         if kit.party() == PartyId::KeyGenerator {
-            println!("note         never restore this copy after the party has continued; peers refuse it");
+            println!(
+                "note         Never restore this copy after the party has continued. Its peers would refuse it."
+            );
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
-use dphe_service::certificates::{party_of, role_name};
+use dphe_service::certificates::{party_name, party_of};
 use dphe_service::kit::{Kit, Request, install_certificate, issue_certificates, request_certificate};
 
 use super::CliError;
@@ -28,20 +28,20 @@ pub(crate) enum Certificate {
         #[arg(long, value_name = "DIR")]
         kit: PathBuf,
         /// Issue a certificate with a new key for this party (user-3, aggregator, key-generator) [default: all parties,
-        /// unless there is a request]
+        /// unless --with is given]
         #[arg(long, value_name = "PARTY")]
         party: Vec<String>,
-        /// Issue a certificate for this request of a party that keeps its key
+        /// Issue a certificate for this request; its sender keeps its own key
         #[arg(long, value_name = "FILE")]
         with: Vec<PathBuf>,
         /// The number of days that the certificates are valid [default: as in the task file]
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: Option<u32>,
-        /// The directory for one directory per party; it must not exist
+        /// The directory in which to create one directory per party; it must not exist
         #[arg(short, long, value_name = "DIR", default_value = "certificates")]
         output: PathBuf,
     },
-    /// Install a certificate in a kit, for use from the next start of the party
+    /// Install a certificate in a kit; the party uses it from its next start
     Install {
         /// The kit of the party
         #[arg(long, value_name = "DIR")]
@@ -77,19 +77,21 @@ impl Certificate {
                     let users = kit.roster().users().map(PartyId::User);
                     parties = [PartyId::KeyGenerator, PartyId::Aggregator].into_iter().chain(users).collect();
                 }
-                parties.sort_unstable_by_key(|&party| role_name(party));
+                parties.sort_unstable_by_key(|&party| party_name(party));
                 parties.dedup();
                 let requests = with.iter().map(|file| Request::read(file)).collect::<Result<Vec<_>, _>>()?;
                 let days = days.unwrap_or(kit.task_file().task.valid_days);
                 for directory in issue_certificates(&kit, &parties, &requests, days, &output)? {
                     println!("certificate  {}: valid for {days} days", directory.display());
                 }
-                println!("next         Send each party its directory; it runs `dphe certificate install`.");
+                println!(
+                    "next         Send each party its directory. The party then runs `dphe certificate install`."
+                );
             }
             Self::Install { kit, certificate, key } => {
                 let (party, validity) = install_certificate(&kit, &certificate, &key, paper_keys())?;
-                println!("certificate  {}, valid until {}", role_name(party), validity.to.date());
-                println!("next         Restart the party. The others need not do anything.");
+                println!("certificate  {}, valid until {}", party_name(party), validity.to.date());
+                println!("next         Restart the party. The other parties do not have to do anything.");
             }
         }
         Ok(())

@@ -5,10 +5,10 @@ mod split;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use dphe_features::{FeatureTable, LabelColumn, ReadOptions, Summary, TableLabels, read_table};
+use dphe_features::{FeatureTable, Summary, TableLabels, read_table};
 
 use super::CliError;
-use crate::args::TableFormat;
+use crate::args::{ReadArgs, TableFormat};
 
 /// The number of classes that are listed.
 const LISTED: usize = 12;
@@ -35,38 +35,15 @@ impl DataCommand {
 #[derive(Args)]
 struct Input {
     /// A .npz, .npy, .csv, .tsv, .svmlight or .parquet file, or a directory with features.npy and labels.npy
-    file: PathBuf,
-    /// The labels of a .npy file [default: labels.npy in the same directory]
-    #[arg(long, value_name = "FILE")]
-    labels: Option<PathBuf>,
-    /// The names of the classes, a JSON list
-    #[arg(long, value_name = "FILE")]
-    classes: Option<PathBuf>,
-    /// The label column of a CSV or Parquet file: a name, or first, last, none
-    #[arg(long, value_name = "COLUMN")]
-    label_column: Option<String>,
-    /// Read columns with this prefix as attributes (0 or 1) instead of one label
-    #[arg(long, value_name = "PREFIX")]
-    attributes: Option<String>,
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl Input {
     fn read(&self) -> Result<FeatureTable, CliError> {
-        let label_column = match self.label_column.as_deref() {
-            None => LabelColumn::Auto,
-            Some("first") => LabelColumn::First,
-            Some("last") => LabelColumn::Last,
-            Some("none") => LabelColumn::None,
-            Some(name) => LabelColumn::Named(name.into()),
-        };
-        let options = ReadOptions {
-            labels: self.labels.clone(),
-            classes: self.classes.clone(),
-            label_column,
-            attribute_prefix: self.attributes.clone(),
-            ..ReadOptions::default()
-        };
-        Ok(read_table(&self.file, &options)?)
+        Ok(read_table(&self.path, &self.read.options())?)
     }
 }
 

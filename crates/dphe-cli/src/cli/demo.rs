@@ -1,4 +1,4 @@
-//! `dphe demo`: a complete deployment of seven processes on this machine, which learns to read digits.
+//! `dphe demo`: a complete deployment of seven processes on this machine, which trains a digit classifier.
 
 mod output;
 mod parties;
@@ -37,7 +37,7 @@ const STRENGTH: f64 = 1e-3;
 /// The random seed of everything except keys.
 const SEED: u64 = 0;
 
-/// Run a complete deployment on this machine, which learns to read digits
+/// Train a digit classifier in a complete deployment on this machine
 ///
 /// Starts a key generator, an aggregator and five users as separate processes that communicate over TLS on the loopback
 /// interface. Each user has a fifth of the samples and sends only encrypted updates of the model.

@@ -23,8 +23,8 @@ pub(crate) struct Init {
     /// The new task file
     #[arg(default_value = "task.toml")]
     file: PathBuf,
-    /// A few public samples with labels; they define the classes and the standardisation, and train the initial model,
-    /// which is written to initial.safetensors next to the task file
+    /// A few public samples with labels; they define the classes and the standardisation, and are used to train the
+    /// initial model, which is written to initial.safetensors next to the task file
     #[arg(long, value_name = "FEATURES")]
     public: Option<PathBuf>,
     /// The last model of another task to continue from, copied to initial.safetensors next to the task file

@@ -23,13 +23,13 @@ use super::{CliError, os_rng};
 pub(crate) struct Join {
     #[command(flatten)]
     common: ServiceArgs,
-    /// The data directory; one process per directory
+    /// The data directory, which only one process can use at a time
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The user's samples with labels: a .npz, .npy, .csv, .svmlight or .parquet file
     #[arg(long, value_name = "FILE")]
     features: PathBuf,
-    /// The random seed, to train exactly like a simulation with the same seed
+    /// The random seed, to train like a simulation of the same task, data, initial model and seed
     #[arg(long)]
     seed: Option<u64>,
     /// The file for the last model
@@ -55,7 +55,8 @@ impl Join {
                 Seed::from_bytes(bytes)
             }
         };
-        let trainer = LinearTrainer::new(file, task.clone(), data, seed)?;
+        let trainer =
+            LinearTrainer::new(file, task.clone(), data, seed)?.with_threads(self.common.threads())?;
         let summary = runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
@@ -83,7 +84,7 @@ impl Join {
         let training = Training {
             task: Some(task.id().to_string()),
             profile: Some(task.profile().as_str().to_owned()),
-            payload: None,
+            payload: Some(kit.task_file().learner.payload),
             key_bits: Some(task.key_bits().get()),
             rounds,
             users: kit.task_file().task.users as usize,

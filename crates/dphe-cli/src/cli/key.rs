@@ -18,7 +18,7 @@ use crate::key_file;
 pub(crate) enum KeyCommand {
     /// Create a key pair: FILE, encrypted with a passphrase, and FILE.pub
     New(New),
-    /// Describe a key file, without secrets
+    /// Describe a key file without showing secrets
     Show(Show),
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Keygen {
     /// Read the passphrase of the decryption key from the first line of this file
     #[arg(long, value_name = "FILE", conflicts_with = "no_passphrase")]
     passphrase_file: Option<PathBuf>,
-    /// Store the decryption key unencrypted, for a service that starts unattended; everyone who can read the disk or a
+    /// Store the decryption key unencrypted, for a service that starts unattended; anyone who can read the disk or a
     /// backup of it can decrypt
     #[arg(long)]
     no_passphrase: bool,

@@ -6,10 +6,10 @@ use clap::{Args, CommandFactory as _};
 
 use super::{Cli, CliError};
 
-/// Write man pages of all commands
+/// Write man pages for all commands
 ///
-/// Writes dphe.1, and a page per command, such as dphe-serve-aggregator.1. Pages of the same names are replaced. `man`
-/// finds them in a directory that is called man1 and whose parent is in MANPATH.
+/// Writes dphe.1, and one page per command, such as dphe-serve-aggregator.1. Existing pages with the same names are
+/// replaced. `man` finds the pages in a directory that is called man1 and whose parent is in MANPATH.
 #[derive(Args)]
 pub(crate) struct Man {
     /// The directory for the pages, created if it does not exist

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use dphe::scheme::max_ciphertexts;
 use dphe::wire::max_upload_bytes;
-use dphe::{NoiseMode, TaskConfig, TaskId, TaskParams, Threads};
+use dphe::{NoiseMode, Profile, TaskConfig, TaskId, TaskParams, Threads};
 use dphe_features::{ReadOptions, read_table};
+use dphe_federate::spec::named;
 use dphe_federate::{EncryptionSpec, LearnerSpec, ModelSize, PayloadName, Weighting};
 use dphe_learn::linear::Loss;
 use dphe_paillier::DecryptionKey;
@@ -76,7 +77,8 @@ pub(crate) struct Plan {
 #[derive(Serialize)]
 struct Way {
     payload: PayloadName,
-    profile: &'static str,
+    #[serde(with = "named")]
+    profile: Profile,
     /// Ciphertexts per upload.
     ciphertexts: u64,
     /// Bytes per upload.
@@ -101,7 +103,8 @@ struct Report {
     noise: &'static str,
     backend: &'static str,
     ways: Vec<Way>,
-    better: &'static str,
+    #[serde(with = "named")]
+    better: Profile,
     why: String,
 }
 
@@ -187,7 +190,7 @@ impl Plan {
         let opening = occupied(users) / occupied(CALIBRATION_USERS.into());
         let way = Way {
             payload,
-            profile: task.profile().as_str(),
+            profile: task.profile(),
             ciphertexts,
             bytes: max_upload_bytes(task),
             seal_s: line(|cost| cost.seal_s),
@@ -219,28 +222,22 @@ fn singles(density: f64, users: f64) -> f64 {
 }
 
 /// Returns the cheaper profile for users, and the reason.
-fn recommend(ways: &[Way], weights: f64) -> (&'static str, String) {
+fn recommend(ways: &[Way], weights: f64) -> (Profile, String) {
     let cheapest = |profile| {
         let of = ways.iter().filter(|way| way.profile == profile);
         of.min_by_key(|way| (way.ciphertexts, way.bytes))
     };
-    let (Some(full), Some(sparse)) = (cheapest("full"), cheapest("sparse")) else {
-        return ("full", String::new());
+    let (Some(full), Some(sparse)) = (cheapest(Profile::Full), cheapest(Profile::Sparse)) else {
+        return (Profile::Full, String::new());
     };
-    let better = if full.ciphertexts <= sparse.ciphertexts { full } else { sparse };
+    let (better, other, note) = match full.ciphertexts <= sparse.ciphertexts {
+        true => (full, sparse, " and has no positions to hide"),
+        false => (sparse, full, ""),
+    };
     let mut why = format!(
-        "{} with {} needs {} ciphertexts per upload{}, compared with {}",
-        better.profile,
-        better.payload,
-        better.ciphertexts,
-        if better.profile == "full" { " and has no positions to hide" } else { "" },
-        if better.profile == "full" { sparse.ciphertexts } else { full.ciphertexts },
+        "{} with {} needs {} ciphertexts per upload{note}, compared with {} for {} with {}.",
+        better.profile, better.payload, better.ciphertexts, other.ciphertexts, other.profile, other.payload,
     );
-    why += match better.profile {
-        "full" => format!(" for sparse with {}.", sparse.payload),
-        _ => format!(" for full with {}.", full.payload),
-    }
-    .as_str();
     if let Some(all) = ways.iter().find(|way| way.payload == PayloadName::All) {
         let density = 100.0 * all.ciphertexts as f64 / weights;
         why += &format!(
@@ -286,7 +283,7 @@ impl Report {
         println!("\nrecommended: {}", self.why);
         println!("The estimate is for weights up to 1. A task with an initial model may need less.");
         println!(
-            "Singles are positions that only one user occupies, if users choose at random.\nThere the sum reveals that user's numbers."
+            "Singles are positions that only one user occupies, if users choose at random.\nAt such a position, the sum reveals that user's numbers."
         );
         Ok(())
     }
@@ -294,8 +291,6 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use dphe::Profile;
-
     use super::*;
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) struct Reproduce {
     /// docs/reproduction.md
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Use few repetitions and rounds, to see that everything works
+    /// Use few repetitions and rounds, to check that everything works
     #[arg(long)]
     quick: bool,
     /// The number of repetitions with different splits (10 in the paper)
@@ -59,7 +59,7 @@ pub(crate) struct Reproduce {
     /// Training samples per class, including public ones
     #[arg(long, value_name = "SAMPLES")]
     train_per_class: Option<usize>,
-    /// Held-out samples per class, at most
+    /// The maximum number of held-out samples per class
     #[arg(long, value_name = "SAMPLES")]
     test_per_class: Option<usize>,
     /// The number of rounds [default: depends on the method]
@@ -71,7 +71,7 @@ pub(crate) struct Reproduce {
     /// Exit with code 3 if a claim does not hold
     #[arg(long)]
     check: bool,
-    /// The directory for tables, plots, a page and all measurements
+    /// The directory for tables, plots, an HTML page and all measurements
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The output format
@@ -85,7 +85,7 @@ enum Name {
     Table1,
     /// Sparsity, accuracy and encryption time
     Table2,
-    /// The number of users
+    /// The effect of the number of users
     Figure4,
     /// Attributes of faces
     Celeba,

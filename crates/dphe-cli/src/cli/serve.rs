@@ -48,7 +48,7 @@ pub(super) struct ServiceArgs {
     /// The kit of the party
     #[arg(long, value_name = "DIR")]
     kit: PathBuf,
-    /// The address for /healthz, /readyz, /metrics and the aggregator's dashboard, without TLS; use loopback
+    /// The address for /healthz, /readyz, /metrics and the aggregator's dashboard, without TLS; use a loopback address
     #[arg(long, value_name = "ADDRESS")]
     observe: Option<SocketAddr>,
     /// The number of threads [default: all cores]
@@ -75,7 +75,7 @@ enum LogFormat {
 pub(crate) struct ServeKeyGenerator {
     #[command(flatten)]
     common: ServiceArgs,
-    /// The data directory; one process per directory
+    /// The data directory, which only one process can use at a time
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The address to listen on [default: as in the task file]
@@ -101,7 +101,7 @@ pub(crate) struct ServeAggregator {
     /// Held-out samples with labels, to measure the accuracy of each round's model
     #[arg(long, value_name = "FILE")]
     held_out: Option<PathBuf>,
-    /// The directory for metrics of rounds in TensorBoard's format
+    /// The directory for per-round metrics in TensorBoard's format
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
 }
@@ -133,7 +133,7 @@ impl ServiceArgs {
             if !local {
                 return Err(CliError::Data {
                     what: format!(
-                        "a task with the `paper` profile must stay on this machine, but {address} is elsewhere"
+                        "a task with the `paper` profile must stay on this machine, but {address} is not on it"
                     ),
                     hint: "Set `profile = \"sparse\"` in the task file, or use addresses on localhost."
                         .into(),
@@ -143,17 +143,20 @@ impl ServiceArgs {
         Ok(())
     }
 
+    pub(super) fn threads(&self) -> Threads {
+        self.threads.map_or_else(Threads::all, Threads::new)
+    }
+
     pub(super) async fn options(&self, kit: &Kit) -> Result<ServiceOptions, Error> {
         let observe = match self.observe {
             Some(address) => Some(listen(&address.to_string()).await?),
             None => None,
         };
-        let threads = self.threads.map_or_else(Threads::all, Threads::new);
         let metrics = Arc::new(Metrics::default());
         if let Some(validity) = kit.tls().validity() {
             metrics.certificate_end.set(validity.to.unix_timestamp());
         }
-        Ok(ServiceOptions { threads, observe, metrics, ..ServiceOptions::default() })
+        Ok(ServiceOptions { threads: self.threads(), observe, metrics, ..ServiceOptions::default() })
     }
 }
 
@@ -165,7 +168,7 @@ fn raise_file_limit() {
             tracing::warn!(
                 limit,
                 wanted,
-                "the limit of open files is too low for all connections; raise it with `ulimit -Hn`"
+                "the limit on open files is too low for all connections; raise it with `ulimit -Hn`"
             );
         }
         _ => {}

@@ -46,7 +46,7 @@ pub(crate) struct Simulate {
     /// Training samples per class [default: all that are not held out]
     #[arg(long, value_parser = at_most(1_000_000_000))]
     train_per_class: Option<usize>,
-    /// Held-out samples per class, at most
+    /// The maximum number of held-out samples per class
     #[arg(long, default_value_t = 50, value_parser = at_most(1_000_000_000))]
     test_per_class: usize,
     /// How samples are distributed to users

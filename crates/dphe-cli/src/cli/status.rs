@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
-use dphe_service::certificates::role_name;
+use dphe_service::certificates::party_name;
 use dphe_service::doctor::ask_status;
 use dphe_service::kit::Kit;
 
@@ -44,7 +44,7 @@ impl Status {
                     .filter(|(name, _)| !["party", "task"].contains(&name.as_str()))
                     .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')))
                     .collect();
-                println!("{:<14} {}", role_name(service), words.join(", "));
+                println!("{:<14} {}", party_name(service), words.join(", "));
             }
             all.push(status);
         }

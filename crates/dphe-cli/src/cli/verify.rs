@@ -83,7 +83,8 @@ impl Verify {
             }
             for round in &rounds {
                 let word = if round.findings.is_empty() { "ok" } else { "bad" };
-                println!("{word:<5} round {:<6} {}, {} users", round.round, round.ending, round.users);
+                let (number, ending, users) = (round.round, round.ending_name(), round.users);
+                println!("{word:<5} round {number:<6} {ending}, {users} users");
                 round.findings.iter().for_each(|finding| println!("{:<5} {:<12} {finding}", "", ""));
             }
         }

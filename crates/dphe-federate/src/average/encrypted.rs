@@ -4,7 +4,7 @@ use dphe::wire::Encode as _;
 use dphe::{Aggregator, KeyGenerator, Round, TaskParams, Threads, User, UserId};
 use rand_core::CryptoRng;
 
-use super::{Average, Averaged, UserUpdate, ValueSum, Weighting, check_users};
+use super::{Average, Averaged, UserUpdate, ValueSum, Weighting, check_floor, check_users};
 use crate::{Cost, Error, Seconds, Stopwatch};
 
 /// An encrypted sum: users, an aggregator and a key generator that exchange what they would exchange in a deployment.
@@ -33,7 +33,7 @@ impl<R: CryptoRng> DpheAverage<R> {
     ) -> Result<Self, Error> {
         // Generating the key takes long, so check first.
         weighting.check_task(&task)?;
-        check_enrolled(&task, users)?;
+        check_floor(&task, users, users)?;
         let key_generator = KeyGenerator::new(task, &mut rng, threads)?;
         Self::with_key_generator(key_generator, weighting, users, rng, threads)
     }
@@ -50,7 +50,7 @@ impl<R: CryptoRng> DpheAverage<R> {
         threads: Threads,
     ) -> Result<Self, Error> {
         weighting.check_task(key_generator.task())?;
-        check_enrolled(key_generator.task(), users)?;
+        check_floor(key_generator.task(), users, users)?;
         let users = (1..=users)
             .filter_map(|number| u32::try_from(number).ok().and_then(UserId::new))
             .map(|id| User::new(key_generator.enroll(id, &mut rng)))
@@ -112,10 +112,4 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
         let sum = ValueSum::of(self.task(), &sum);
         Ok(Averaged { sum, clipped: Some(clipped), cost, seconds })
     }
-}
-
-/// Fails unless the task allows sums of this many users.
-fn check_enrolled(task: &TaskParams, users: usize) -> Result<(), Error> {
-    let needed = task.floor(users);
-    if users < needed { Err(Error::TooFewUsers { users, needed }) } else { Ok(()) }
 }

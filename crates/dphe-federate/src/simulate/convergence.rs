@@ -39,16 +39,3 @@ impl<T: Real> Convergence<T> {
         Ok((accuracy, self.guard.observe(relative_change, accuracy)))
     }
 }
-
-/// Fails unless the data have the shape of the model.
-pub(super) fn check_data<T: Real>(model: &Weights, data: &Dataset<T>) -> Result<(), dphe_learn::Error> {
-    for (what, expected, found) in [
-        ("features", model.features(), data.features().width()),
-        ("classes", model.classes(), data.labels().class_count()),
-    ] {
-        if expected != found {
-            return Err(dphe_learn::Error::Shape { what, expected, found });
-        }
-    }
-    Ok(())
-}

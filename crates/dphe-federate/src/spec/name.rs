@@ -73,7 +73,7 @@ impl Named for Profile {
 
     fn summary(self) -> &'static str {
         match self {
-            Self::Sparse => "The paper's scheme, hardened: positions are hidden",
+            Self::Sparse => "The paper's scheme, hardened, with hidden positions",
             Self::Full => "Public positions, the same for every user",
             Self::Paper => "The paper's scheme as printed, for reproduction only",
         }
@@ -91,7 +91,7 @@ impl Named for NoiseMode {
     fn summary(self) -> &'static str {
         match self {
             Self::Secure => "Half-length exponents",
-            Self::Fast => "Short exponents: faster, with one more assumption",
+            Self::Fast => "Short exponents, which are faster but need one more assumption",
         }
     }
 }

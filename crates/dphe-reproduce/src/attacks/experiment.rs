@@ -86,6 +86,10 @@ impl Attacks {
         attacks.push((Attack::Oracle, "oracle".to_owned()));
         attacks
     }
+
+    fn attack_of(&self, run: &RunId) -> Option<Attack> {
+        self.attacks().into_iter().find(|(_, what)| *what == run.what).map(|(attack, _)| attack)
+    }
 }
 
 impl Experiment for Attacks {
@@ -114,12 +118,15 @@ impl Experiment for Attacks {
     }
 
     fn weight(&self, run: &RunId) -> f64 {
-        if run.what.starts_with("kept") || run.what.starts_with("fresh") { 10.0 } else { 1.0 }
+        match self.attack_of(run) {
+            Some(Attack::Permutation(..)) => 10.0,
+            Some(Attack::Independent(_) | Attack::Learned(..) | Attack::Oracle) | None => 1.0,
+        }
     }
 
     fn measure(&self, run: &RunId, stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
         let unknown = || Error::UnknownRun(run.what.clone());
-        let attack = self.attacks().into_iter().find(|(_, what)| *what == run.what).ok_or_else(unknown)?.0;
+        let attack = self.attack_of(run).ok_or_else(unknown)?;
         let seed = Seed::new(run.seed).derive(&run.what, 0);
         match attack {
             Attack::Permutation(profile, density) => {

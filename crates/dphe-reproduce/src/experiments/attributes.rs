@@ -7,7 +7,7 @@ use dphe_federate::Scenario;
 use dphe_learn::dataset::deal;
 use dphe_learn::{Dataset, Labels, Seed, Standardizer};
 
-use super::settings::{DataSource, Split};
+use super::settings::{DIGITS, DataSource, Split};
 use super::{AttributeTask, Settings, Source};
 use crate::Error;
 use crate::experiment::fingerprint;
@@ -57,12 +57,12 @@ impl AttributeSource {
             let row = |class| attributes(text).map(|(_, members)| members.contains(name(class))).collect();
             (0..count).map(row).collect()
         };
-        let is_digits = source.name == "digits";
+        let is_digits = source.name == DIGITS;
         let mut table = listed(match (task, is_digits) {
             (AttributeTask::Places, true) => RARE_DIGITS,
             (AttributeTask::Places, false) => SCREENS,
-            (_, true) => OF_DIGITS,
-            (_, false) => OF_OBJECTS,
+            (AttributeTask::Faces | AttributeTask::Videos, true) => OF_DIGITS,
+            (AttributeTask::Faces | AttributeTask::Videos, false) => OF_OBJECTS,
         });
         // the lists do not know these classes, so the classes become the attributes
         let none = !table.iter().flatten().any(|&there| there);

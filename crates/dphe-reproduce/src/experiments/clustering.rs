@@ -2,7 +2,7 @@
 
 use super::grid::{Grid, GridCell, GridSpec, Method};
 use super::results::{Results, Show};
-use super::settings::{boxed, notes};
+use super::settings::{CALTECH101, CALTECH256, boxed, notes};
 use super::{Settings, Source};
 use crate::methods::clusters::ClusterMethod;
 use crate::{Claim, Findings, ValueUnit};
@@ -14,10 +14,10 @@ pub fn clustering(sources: Vec<Source>, settings: Settings) -> Grid {
         for method in ClusterMethod::ALL {
             let what = name(&source.name, method);
             let printed: &[f64] = match (method, source.name.as_str()) {
-                (ClusterMethod::S10, "caltech101") => &[0.733],
-                (ClusterMethod::S10, "caltech256") => &[0.630],
-                (ClusterMethod::DualAveraging, "caltech101") => &[0.753],
-                (ClusterMethod::DualAveraging, "caltech256") => &[0.614],
+                (ClusterMethod::S10, CALTECH101) => &[0.733],
+                (ClusterMethod::S10, CALTECH256) => &[0.630],
+                (ClusterMethod::DualAveraging, CALTECH101) => &[0.753],
+                (ClusterMethod::DualAveraging, CALTECH256) => &[0.614],
                 _ => &[],
             };
             let privacy = if method.is_private() { "yes" } else { "no" };

@@ -10,6 +10,7 @@ use dphe_learn::{Dataset, Weights};
 
 use super::grid::{Grid, GridCell, GridSpec, Method};
 use super::results::{ColumnSpec, Results, Show};
+use super::settings::DIGITS;
 use super::{AttributeSource, Settings};
 use crate::methods::baseline::PooledSteps;
 use crate::methods::dphe::{DpheVariant, Recipe};
@@ -123,7 +124,7 @@ impl AttributeTask {
 pub fn recognition(task: AttributeTask, source: AttributeSource, settings: Settings) -> Grid {
     let data = task.data();
     // the paper's capacity for every sparsity
-    let share = if source.name == "digits" { 0.4 } else { 0.1 };
+    let share = if source.name == DIGITS { 0.4 } else { 0.1 };
     let dphe = |variant, sparsity| Method::Dphe(Recipe { share, ..settings.recipe(variant, sparsity) });
     let ours = settings.variant();
     let sparsity = if ours.profile() == Profile::Paper { data.sparsity } else { 0.9 };

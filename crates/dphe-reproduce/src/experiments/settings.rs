@@ -12,6 +12,11 @@ use crate::Error;
 use crate::experiment::fingerprint;
 use crate::methods::dphe::{DpheVariant, Recipe};
 
+/// The names of data sets that experiments treat in a special way.
+pub(super) const CALTECH101: &str = "caltech101";
+pub(super) const CALTECH256: &str = "caltech256";
+pub(super) const DIGITS: &str = "digits";
+
 /// A data set with one class per sample, and the parameters of its split.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -38,7 +43,7 @@ impl Source {
     /// held-out samples.
     pub fn caltech101(data: Arc<Dataset>, classes: Vec<String>) -> Self {
         Self {
-            name: "caltech101".to_owned(),
+            name: CALTECH101.to_owned(),
             data,
             classes,
             initial_per_class: 3,
@@ -53,7 +58,7 @@ impl Source {
     /// out.
     pub fn caltech256(data: Arc<Dataset>, classes: Vec<String>) -> Self {
         Self {
-            name: "caltech256".to_owned(),
+            name: CALTECH256.to_owned(),
             initial_per_class: 6,
             train_per_class: 60,
             test_per_class: usize::MAX,
@@ -64,7 +69,7 @@ impl Source {
     /// Uses small images of digits, which replace the paper's data.
     pub fn digits(data: Arc<Dataset>) -> Self {
         Self {
-            name: "digits".to_owned(),
+            name: DIGITS.to_owned(),
             data,
             classes: (0..10).map(|digit| digit.to_string()).collect(),
             initial_per_class: 6,
@@ -114,7 +119,7 @@ pub(super) fn notes<'a>(
     own: impl IntoIterator<Item = impl Into<String>>,
 ) -> Vec<String> {
     let names = sources.into_iter().map(|source| source.name.as_str());
-    let others: Vec<&str> = names.filter(|name| !["caltech101", "caltech256"].contains(name)).collect();
+    let others: Vec<&str> = names.filter(|name| ![CALTECH101, CALTECH256].contains(name)).collect();
     let warning = (!others.is_empty()).then(|| {
         format!(
             "The paper's data are missing, so {} is used instead. Compare methods with each other, not with the \

@@ -2,7 +2,7 @@
 
 use super::grid::{Grid, GridCell, GridSpec, Method};
 use super::results::{Results, Show};
-use super::settings::{boxed, notes};
+use super::settings::{CALTECH101, CALTECH256, boxed, notes};
 use super::{Settings, Source};
 use crate::methods::baseline::PooledSteps;
 use crate::methods::dphe::{DpheVariant, Recipe};
@@ -55,8 +55,8 @@ pub fn table1(sources: Vec<Source>, settings: Settings) -> Grid {
     for (index, source) in sources.iter().enumerate() {
         for (method, privacy, caltech101, caltech256) in ROWS {
             let printed = match source.name.as_str() {
-                "caltech101" => caltech101,
-                "caltech256" => caltech256,
+                CALTECH101 => caltech101,
+                CALTECH256 => caltech256,
                 _ => &[],
             };
             let what = name(&source.name, method);

@@ -10,16 +10,41 @@ use super::victim::Victim;
 use crate::experiment::fingerprint;
 use crate::{Error, Experiment, Findings, Measured, Measurement, RunId};
 
-/// The leaks by name, with their titles in tables.
-const LEAKS: [(&str, &str); 8] = [
-    ("hinge", "hinge, one step"),
-    ("logistic-1", "logistic, one step, model of 1 epoch"),
-    ("logistic-5", "logistic, one step, model of 5 epochs"),
-    ("logistic-25", "logistic, one step, model of 25 epochs"),
-    ("intercept", "either, one step with an intercept"),
-    ("elastic-net", "hinge, one step with L1"),
-    ("average", "gradient descent"),
-    ("sealed", "the same step, sealed"),
+/// One of the leaks.
+#[derive(Clone, Copy)]
+enum Leak {
+    Hinge,
+    /// Logistic loss, after this many epochs.
+    Logistic(usize),
+    Intercept,
+    ElasticNet,
+    Average,
+    Sealed,
+}
+
+impl Leak {
+    fn name(self) -> String {
+        match self {
+            Self::Hinge => "hinge".to_owned(),
+            Self::Logistic(epochs) => format!("logistic-{epochs}"),
+            Self::Intercept => "intercept".to_owned(),
+            Self::ElasticNet => "elastic-net".to_owned(),
+            Self::Average => "average".to_owned(),
+            Self::Sealed => "sealed".to_owned(),
+        }
+    }
+}
+
+/// The leaks with their titles in tables.
+const LEAKS: [(Leak, &str); 8] = [
+    (Leak::Hinge, "hinge, one step"),
+    (Leak::Logistic(1), "logistic, one step, model of 1 epoch"),
+    (Leak::Logistic(5), "logistic, one step, model of 5 epochs"),
+    (Leak::Logistic(25), "logistic, one step, model of 25 epochs"),
+    (Leak::Intercept, "either, one step with an intercept"),
+    (Leak::ElasticNet, "hinge, one step with L1"),
+    (Leak::Average, "gradient descent"),
+    (Leak::Sealed, "the same step, sealed"),
 ];
 
 /// An experiment about the leaks that the paper's supplement derives.
@@ -61,8 +86,12 @@ impl Leaks {
         if self.quick { 10 } else { 40 }
     }
 
-    fn run_name(&self, leak: &str) -> String {
-        format!("{}/{leak}", self.name)
+    fn run_name(&self, leak: Leak) -> String {
+        format!("{}/{}", self.name, leak.name())
+    }
+
+    fn leak_of(&self, run: &RunId) -> Option<Leak> {
+        LEAKS.iter().map(|(leak, _)| *leak).find(|&leak| run.what == self.run_name(leak))
     }
 }
 
@@ -89,27 +118,22 @@ impl Experiment for Leaks {
     }
 
     fn weight(&self, run: &RunId) -> f64 {
-        if run.what.ends_with("/elastic-net") || run.what.ends_with("/average") { 3.0 } else { 1.0 }
+        if matches!(self.leak_of(run), Some(Leak::ElasticNet | Leak::Average)) { 3.0 } else { 1.0 }
     }
 
     fn measure(&self, run: &RunId, _stopwatch: &mut Stopwatch) -> Result<Measurement, Error> {
-        let unknown = || Error::UnknownRun(run.what.clone());
-        let leak = LEAKS.iter().map(|(leak, _)| *leak).find(|leak| run.what == self.run_name(leak));
-        let leak = leak.ok_or_else(unknown)?;
+        let leak = self.leak_of(run).ok_or_else(|| Error::UnknownRun(run.what.clone()))?;
         let seed = Seed::new(run.seed);
         // each split attacks another class
         let class = run.seed as usize % self.data.labels().class_count();
         let victim = Victim::new(&self.data, class, self.samples(), seed)?;
         let mut measurement = match leak {
-            "hinge" => measure::of_hinge(&victim)?,
-            "intercept" => measure::of_intercept(&victim)?,
-            "elastic-net" => measure::of_elastic_net(&victim)?,
-            "average" => measure::of_average(&victim, self.few())?,
-            "sealed" => measure::of_sealed(&victim, self.few(), &seed)?,
-            logistic => {
-                let epochs = logistic.strip_prefix("logistic-").and_then(|epochs| epochs.parse().ok());
-                measure::of_logistic(&victim, epochs.ok_or_else(unknown)?)?
-            }
+            Leak::Hinge => measure::of_hinge(&victim)?,
+            Leak::Logistic(epochs) => measure::of_logistic(&victim, epochs)?,
+            Leak::Intercept => measure::of_intercept(&victim)?,
+            Leak::ElasticNet => measure::of_elastic_net(&victim)?,
+            Leak::Average => measure::of_average(&victim, self.few())?,
+            Leak::Sealed => measure::of_sealed(&victim, self.few(), &seed)?,
         };
         // images of one split are enough
         if self.pixels.is_none() || run.seed > 0 {

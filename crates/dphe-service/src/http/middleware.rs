@@ -17,7 +17,7 @@ use super::MAX_CHUNK;
 use super::problem::{HttpErrorCode, Problem};
 use super::request_id::{REQUEST_ID, RequestId};
 use super::server::{Limits, Peer};
-use crate::certificates::role_name;
+use crate::certificates::party_name;
 use crate::telemetry::Metrics;
 
 /// A rate limiter with a token bucket per party. Only parties of the roster can connect, so the number of buckets is
@@ -79,7 +79,7 @@ pub(super) async fn identify_and_limit(
     next: Next,
 ) -> Response {
     let id = RequestId::of(request.headers().get(REQUEST_ID));
-    let span = tracing::info_span!("request", id = %id, by = role_name(party));
+    let span = tracing::info_span!("request", id = %id, by = party_name(party));
     let answer = async {
         let method = request.method().clone();
         let path: String = request.uri().path().chars().take(100).collect();

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{DASHBOARD_TOKEN, FORMAT, KitError, KitFile, Request, START};
 use crate::Error;
 use crate::certificates::{
-    Authority, TlsIdentity, Validity, certificate_name, new_key, read_request, role_name,
+    Authority, TlsIdentity, Validity, certificate_name, new_key, party_name, read_request,
 };
 use crate::hex;
 use crate::key_file::{KeyFileError, write_public, write_secret};
@@ -82,7 +82,7 @@ impl KitPlan {
                 PartyId::KeyGenerator => false,
                 PartyId::User(user) => user.get() <= task_file.task.users,
             };
-            let error = |reason: &str| KitError::Request { party: role_name(party), reason: reason.into() };
+            let error = |reason: &str| KitError::Request { party: party_name(party), reason: reason.into() };
             if !known {
                 return Err(error("the task has no such party").into());
             }
@@ -220,13 +220,13 @@ impl<'a> KitSet<'a> {
     pub fn write(&self, party: PartyId, output: &Path, rng: &mut impl CryptoRng) -> Result<PathBuf, Error> {
         let plan = self.plan;
         let identity = self.identities.get(&party).ok_or(NO_IDENTITY)?;
-        let folder = output.join(role_name(party));
+        let folder = output.join(party_name(party));
         make_folder(&folder)?;
         let public = |name: &str, bytes: &[u8]| write_public(&folder.join(name), bytes);
         let secret = |name: &str, bytes: &[u8]| write_secret(&folder.join(name), bytes);
         let kit = KitFile {
             format: FORMAT,
-            party: role_name(party),
+            party: party_name(party),
             task: plan.task_file.task.name.clone(),
             task_id: plan.task.id().to_string(),
             roster_hash: hex::encode(self.roster.hash().as_bytes()),

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::{Kit, KitError, Request, make::make_folder, read, read_secret};
 use crate::Error;
 use crate::certificates::{
-    Authority, TlsIdentity, Validity, certificate_name, new_key, read_request, role_name,
+    Authority, TlsIdentity, Validity, certificate_name, new_key, party_name, read_request,
 };
 use crate::files::{replace, replace_private};
 use crate::key_file::{KeyFileError, write_public, write_secret};
@@ -63,7 +63,7 @@ pub fn issue_certificates(
     for request in requests {
         let party = request.party()?;
         let (identity, pem) = request.check(kit.task_file())?;
-        let refuse = |reason: &str| KitError::Request { party: role_name(party), reason: reason.into() };
+        let refuse = |reason: &str| KitError::Request { party: party_name(party), reason: reason.into() };
         if kit.roster().identity(party)? != identity {
             return Err(refuse("the roster has another identity for this party").into());
         }
@@ -77,7 +77,7 @@ pub fn issue_certificates(
     make_folder(output)?;
     let mut folders = Vec::new();
     for (party, certificate, key) in made {
-        let folder = output.join(role_name(party));
+        let folder = output.join(party_name(party));
         make_folder(&folder)?;
         if let Some(key) = key {
             write_secret(&folder.join(KEY), key.as_bytes())?;

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{FORMAT, KitError, make::make_folder};
 use crate::Error;
-use crate::certificates::{certificate_name, new_key, party_of, request, role_name};
+use crate::certificates::{certificate_name, new_key, party_name, party_of, request};
 use crate::hex;
 use crate::key_file::{write_public, write_secret};
 use crate::task_file::TaskFile;
@@ -41,7 +41,7 @@ impl Request {
     ) -> Result<Self, Error> {
         Ok(Self {
             format: FORMAT,
-            party: role_name(party),
+            party: party_name(party),
             task_id: task.to_string(),
             identity: hex::encode(&identity.to_bytes()),
             request: request(&certificate_name(task, party, identity), key)?,
@@ -75,7 +75,7 @@ impl Request {
         match request.format {
             FORMAT => Ok(request),
             other => {
-                Err(error(format!("the request has format {other}, and this program reads format {FORMAT}"))
+                Err(error(format!("the request has format {other}, but this program reads format {FORMAT}"))
                     .into())
             }
         }

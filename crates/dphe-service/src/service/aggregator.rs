@@ -6,11 +6,10 @@
 //! | `replies` | uploads that wait for their answers |
 //! | `actor` | runs the party |
 //! | `replica`, `upload_batcher` | several aggregators that share a database, and their uploads |
-//! | `record`, `phase_name` | records of rounds, and the names of their phases |
+//! | `record` | records of rounds |
 
 mod actor;
 mod handlers;
-mod phase_name;
 mod record;
 #[cfg(feature = "postgres")]
 mod replica;
@@ -18,7 +17,7 @@ mod replies;
 #[cfg(feature = "postgres")]
 mod upload_batcher;
 
-pub use record::{RoundEnding, RoundRecord};
+pub use record::RoundRecord;
 #[cfg(feature = "postgres")]
 pub use replica::run_replica;
 
@@ -86,7 +85,7 @@ pub struct AggregatorStatus {
     /// The number of rounds of the task.
     pub rounds: u64,
     /// The phase of the round. A replica that has not read the snapshot yet does not know it.
-    #[serde(with = "phase_name")]
+    #[serde(with = "crate::names::or_empty")]
     pub phase: Option<AggregatorPhase>,
     /// The users whose uploads are accepted.
     pub collected: Vec<u32>,

@@ -55,6 +55,11 @@ where
         self.party.as_deref().map(|(party, _)| party).ok_or(STEP_PANICKED)
     }
 
+    #[cfg(feature = "postgres")]
+    pub(super) fn party_mut(&mut self) -> Result<&mut P, Error> {
+        self.party.as_deref_mut().map(|(party, _)| party).ok_or(STEP_PANICKED)
+    }
+
     /// Runs a step and queues its actions. The inner error is a refusal, which changes nothing.
     pub(super) async fn step(&mut self, event: P::Event) -> Result<Result<(), dphe::Error>, Error> {
         Ok(self.ask(event).await?.map(|actions| self.actions.extend(actions)))

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase, Party as _, PartyContext};
 use dphe::wire::{Header, Kind, RoundResult, Signed};
 use dphe::{PartyId, Roster};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tracing::Instrument as _;
@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 use super::driver::{Clock, Driver, Effect};
 use super::{ServiceOptions, start_observing};
 use crate::Error;
+use crate::certificates::party_name;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
 use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
@@ -37,20 +38,16 @@ pub struct KeyGeneratorStatus {
     /// The current round, or the next one.
     pub round: u64,
     /// The phase of the round.
-    #[serde(serialize_with = "phase_name")]
+    #[serde(serialize_with = "crate::names::serialize")]
     pub phase: KeyGeneratorPhase,
     /// The number of records in its log.
     pub log_records: u64,
 }
 
-fn phase_name<S: Serializer>(phase: &KeyGeneratorPhase, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(phase.as_str())
-}
-
 impl KeyGeneratorStatus {
     fn of(party: &KeyGeneratorParty) -> Self {
         Self {
-            party: "key-generator".into(),
+            party: party_name(PartyId::KeyGenerator),
             task: party.roster().task().id().to_string(),
             round: party.round().get(),
             phase: party.phase(),

@@ -74,8 +74,7 @@ pub async fn run<S: LogStore + Archive>(
     mut shutdown: Shutdown,
 ) -> Result<UserSummary, Error> {
     let PartyId::User(user) = kit.party() else {
-        let found = crate::certificates::role_name(kit.party());
-        return Err(KitError::Role { found, wanted: "a user" }.into());
+        return Err(KitError::Role { found: kit.party(), wanted: "a user" }.into());
     };
     let roster = kit.roster().clone();
     let clock = Clock::new();
@@ -292,7 +291,7 @@ impl<S: LogStore + Archive> UserActor<S> {
     async fn carry_out(&mut self) -> Result<(), Error> {
         while let Some(effect) = self.driver.next_effect().await? {
             match effect {
-                Effect::Send { message, .. } => self.upload(message),
+                Effect::Send { message, .. } => self.send(message)?,
                 Effect::Notify(Notice::Train { round, support }) => self.train(round, support).await?,
                 Effect::Notify(Notice::Finished { round, ending, included, model }) => {
                     self.finished(round, ending, included, model).await?;
@@ -317,9 +316,27 @@ impl<S: LogStore + Archive> UserActor<S> {
         Ok(())
     }
 
+    /// Sends a message of the party, which sends nothing but uploads.
+    fn send(&mut self, message: Vec<u8>) -> Result<(), Error> {
+        let header = Header::peek(&message)?;
+        match header.kind {
+            Kind::Upload => self
+                .upload(header.round.ok_or(Error::Unexpected { what: "an upload has no round" })?, message),
+            Kind::RoundOpen
+            | Kind::RoundTicket
+            | Kind::UploadAck
+            | Kind::Freeze
+            | Kind::FreezeAck
+            | Kind::Decrypt
+            | Kind::RoundResult
+            | Kind::Publish
+            | Kind::Close => return Err(Error::Unexpected { what: "a user sends no message of this kind" }),
+        }
+        Ok(())
+    }
+
     /// Starts an upload unless it is running already.
-    fn upload(&mut self, message: Vec<u8>) {
-        let Some(round) = Header::peek(&message).ok().and_then(|header| header.round) else { return };
+    fn upload(&mut self, round: Round, message: Vec<u8>) {
         // a refused upload is repeated a few times, in case its chunks were damaged on the way
         if self.refused.is_some_and(|(of, times)| of == round && times >= MAX_REFUSALS) {
             return;
@@ -354,12 +371,7 @@ impl<S: LogStore + Archive> UserActor<S> {
         self.stop_uploading();
         self.summary.rounds += 1;
         self.summary.included += u64::from(included);
-        self.metrics.ended(match ending {
-            Some(Ending::Published) => "published",
-            Some(Ending::Failed) => "failed",
-            Some(Ending::Aborted) => "aborted",
-            None => "missed",
-        });
+        self.metrics.ended(ending);
         if let Some(model) = model {
             self.driver.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
             self.driver.store.forget_models(round.next()).await?;
@@ -380,7 +392,7 @@ fn training_thread(
             match job {
                 TrainingJob::Train { round, support, model } => {
                     // a learner that panics only misses this round
-                    let learn = AssertUnwindSafe(|| trainer.train(round, &support, &model));
+                    let learn = AssertUnwindSafe(|| trainer.make_update(round, &support, &model));
                     let update = catch_unwind(learn)
                         .unwrap_or(Err(Error::Unexpected { what: "the learner panicked" }));
                     if commands.blocking_send(UserCommand::Trained { round, update }).is_err() {

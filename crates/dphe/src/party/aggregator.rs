@@ -243,8 +243,8 @@ impl AggregatorParty {
 
     /// Returns empty sums of the current round. Partial sums that replicas collected are added to them and handed in
     /// as [`AggregatorEvent::Collected`].
-    pub fn empty(&self) -> Collecting {
-        self.aggregator.begin(self.round)
+    pub fn empty(&mut self) -> Collecting {
+        self.aggregator.begin_in(self.session.params(self.round))
     }
 
     fn announce_round(
@@ -331,7 +331,7 @@ impl AggregatorParty {
             State::Collecting(collection) => collection,
             _ => return Err(Error::Late { round }),
         };
-        collection.fold(upload, user, &self.session.roster, self.session.threads)?;
+        collection.add_upload(upload, user, &self.session.roster, self.session.threads)?;
         let mut actions =
             vec![self.session.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
         if let State::Collecting(collection) = &self.state
@@ -650,7 +650,7 @@ impl AggregatorParty {
 }
 
 impl Collection {
-    fn fold(
+    fn add_upload(
         &mut self,
         upload: &Signed<Upload>,
         user: UserId,

@@ -50,8 +50,8 @@ impl Aggregator {
             keys: Arc::clone(&self.keys),
             users: BTreeSet::new(),
             positions: RunningSums::new(key, positions),
-            dense: RunningSums::new(key, params.dense_ciphertexts()),
-            noise: Fingerprints::default(),
+            packed: RunningSums::new(key, params.packed_ciphertexts()),
+            fingerprints: Fingerprints::default(),
             params,
         }
     }
@@ -86,9 +86,9 @@ pub struct Collecting {
     users: BTreeSet<UserId>,
     /// The sums of positions.
     pub(crate) positions: RunningSums,
-    /// The sums of densely packed numbers.
-    pub(crate) dense: RunningSums,
-    noise: Fingerprints,
+    /// The sums of the packed numbers: the weights of a public support, and the dense values.
+    pub(crate) packed: RunningSums,
+    fingerprints: Fingerprints,
 }
 
 /// A round that cannot be finished yet, given back to the caller.
@@ -129,7 +129,7 @@ impl Collecting {
     /// [`Error::CiphertextRange`], [`Error::CiphertextUnit`], [`Error::CiphertextTrivial`] or [`Error::NonceReuse`],
     /// which name the user. After an error, nothing has changed.
     pub fn accept(&mut self, update: SealedUpdate, threads: Threads) -> Result<(), Error> {
-        let SealedUpdate { task, user, round, shards, dense, clipped: _ } = update;
+        let SealedUpdate { task, user, round, shards, packed, clipped: _ } = update;
         if task != self.keys.task {
             return Err(Error::OtherTask);
         }
@@ -145,41 +145,42 @@ impl Collecting {
 
         // everything is checked before anything is added
         let mut batches: Vec<(Vec<u32>, WireCiphertexts)> = Vec::with_capacity(shards.len());
-        let mut noise = Vec::new();
+        let mut fingerprints = Vec::new();
         if !shards.is_empty() {
             let ua = seed.permutation(&keys.task, round, user)?;
             for shard in shards {
                 let (indices, values) = shard.into_parts();
-                let batch = self.read(&values, noise.len(), user, threads)?;
-                noise.extend((0..batch.len()).map(|i| batch.fingerprint(i) as u64));
+                let batch = self.read(&values, fingerprints.len(), user, threads)?;
+                fingerprints.extend((0..batch.len()).map(|i| batch.fingerprint(i) as u64));
                 // equation 8: undo the user-aggregator permutation and nothing else
                 batches.push((indices.reorder(&ua).rows().to_vec(), batch));
             }
         }
-        let dense = self.read(&dense, noise.len(), user, threads)?;
-        noise.extend((0..dense.len()).map(|i| dense.fingerprint(i) as u64));
-        if dense.len() != self.dense.positions() {
-            let (expected, found) = (self.dense.positions(), dense.len());
-            return Err(Error::Count { what: "dense ciphertexts", expected, found, user: Some(user) });
+        let packed = self.read(&packed, fingerprints.len(), user, threads)?;
+        fingerprints.extend((0..packed.len()).map(|i| packed.fingerprint(i) as u64));
+        if packed.len() != self.packed.positions() {
+            let (expected, found) = (self.packed.positions(), packed.len());
+            return Err(Error::Count { what: "packed ciphertexts", expected, found, user: Some(user) });
         }
-        if !self.noise.insert(noise) {
+        if !self.fingerprints.insert(fingerprints) {
             return Err(Error::NonceReuse { user });
         }
 
         for (positions, batch) in &batches {
             self.positions.fold(positions, batch, threads).map_err(Error::Key)?;
         }
-        let all: Vec<u32> = (0..dense.len() as u32).collect();
-        self.dense.fold(&all, &dense, threads).map_err(Error::Key)?;
+        let all: Vec<u32> = (0..packed.len() as u32).collect();
+        self.packed.fold(&all, &packed, threads).map_err(Error::Key)?;
         self.users.insert(user);
         Ok(())
     }
 
-    /// Adds what another replica collected in the same round.
+    /// Adds the updates that another value has collected in the same round. A replica adds up checked uploads with it.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if both have an update of the same user, [`Error::NonceReuse`] if they repeat noise,
-    /// [`Error::Stale`] or [`Error::Future`] for another round. After an error, nothing has changed.
+    /// [`Error::Stale`], [`Error::Future`] or [`Error::OtherTask`] for another round or task, [`Error::Conflict`] if both
+    /// have an update of the same user, [`Error::Size`] for too many users, and [`Error::NonceReuse`] if they repeat
+    /// noise. After these errors, nothing has changed.
     pub fn merge(&mut self, other: Self, threads: Threads) -> Result<(), Error> {
         other.round().check(self.round())?;
         if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {
@@ -192,34 +193,35 @@ impl Collecting {
             return Err(Error::Size { what: "the number of users" });
         }
         let Some(&user) = other.users.first() else { return Ok(()) };
-        if !self.noise.merge(other.noise) {
+        if !self.fingerprints.merge(other.fingerprints) {
             return Err(Error::NonceReuse { user });
         }
         self.positions.merge(other.positions, threads).map_err(Error::Key)?;
-        self.dense.merge(other.dense, threads).map_err(Error::Key)?;
+        self.packed.merge(other.packed, threads).map_err(Error::Key)?;
         self.users.extend(other.users);
         Ok(())
     }
 
     /// Returns eight bytes per accepted ciphertext, by which repeated noise is recognised.
-    pub fn noise(&self) -> Vec<u8> {
-        self.noise.iter().flat_map(u64::to_be_bytes).collect()
+    pub fn fingerprints(&self) -> Vec<u8> {
+        self.fingerprints.iter().flat_map(u64::to_be_bytes).collect()
     }
 
-    /// Counts a user whose ciphertexts are part of an added partial sum, given the [`Collecting::noise`] of its update.
+    /// Counts a user whose ciphertexts are part of an added partial sum, given the [`Collecting::fingerprints`] of its
+    /// update.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the user was counted before or the noise cannot be read, [`Error::NonceReuse`] if the
-    /// noise of another user is repeated.
-    pub fn add_user(&mut self, user: UserId, noise: &[u8]) -> Result<(), Error> {
-        let (noise, rest) = noise.as_chunks();
+    /// [`Error::Storage`] if the user was counted before or the fingerprints cannot be read, [`Error::NonceReuse`] if
+    /// the noise of another user is repeated.
+    pub fn add_user(&mut self, user: UserId, fingerprints: &[u8]) -> Result<(), Error> {
+        let (fingerprints, rest) = fingerprints.as_chunks();
         if !rest.is_empty() {
-            return Err(Error::Storage { reason: "the noise of an update cannot be read" });
+            return Err(Error::Storage { reason: "the fingerprints of an update cannot be read" });
         }
         if self.users.contains(&user) {
             return Err(Error::Storage { reason: "a user is counted twice" });
         }
-        if !self.noise.insert(noise.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
+        if !self.fingerprints.insert(fingerprints.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
             return Err(Error::NonceReuse { user });
         }
         self.users.insert(user);
@@ -236,14 +238,14 @@ impl Collecting {
         let terms = |sums: &RunningSums| -> Vec<usize> {
             (0..sums.positions() as u32).map(|position| sums.terms(position) as usize).collect()
         };
-        let dense_matches = terms(&self.dense).into_iter().all(|count| count == users);
+        let packed_matches = terms(&self.packed).into_iter().all(|count| count == users);
         let (sent, least) = (terms(&self.positions).into_iter().sum::<usize>(), users * task.capacity());
         let positions_match = match task.profile() {
             Profile::Full => sent == 0,
             Profile::Sparse => sent == least * task.config().shards as usize,
             Profile::Paper => sent >= least && sent.is_multiple_of(task.capacity()),
         };
-        if dense_matches && positions_match {
+        if packed_matches && positions_match {
             Ok(())
         } else {
             Err(Error::Storage {
@@ -280,7 +282,7 @@ impl Collecting {
             users: self.users.iter().copied().collect(),
             occupied: self.positions.occupied(),
             values: SealedValues::from_wire(self.positions.encode(threads)),
-            dense: SealedValues::from_wire(self.dense.encode(threads)),
+            packed: SealedValues::from_wire(self.packed.encode(threads)),
             ciphertexts: None,
             params: self.params,
         })
@@ -310,7 +312,8 @@ impl Collecting {
 pub struct Overlap {
     /// The number of positions that at least one user sent.
     pub occupied: usize,
-    /// The number of positions with exactly one ciphertext. Unless it is a pad, the sum there is one user's value.
+    /// The number of positions with exactly one ciphertext. Unless it is a pad, the sum there is one user's value: a
+    /// single.
     pub singles: usize,
 }
 

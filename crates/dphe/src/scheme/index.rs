@@ -28,7 +28,7 @@ frames! {
     /// Rows are positions of the task.
     Original;
     /// After the user-shared permutation. The aggregator sums in this numbering.
-    Permuted;
+    OncePermuted;
     /// After both permutations. Only such indices are sent.
     DoublyPermuted;
 }
@@ -62,12 +62,12 @@ impl<F: Frame> IndexMatrix<F> {
 
 impl IndexMatrix<Original> {
     /// Applies the user-shared permutation: `phi K`.
-    pub fn permute(self, us: &UserSharedPermutation) -> IndexMatrix<Permuted> {
+    pub fn permute(self, us: &UserSharedPermutation) -> IndexMatrix<OncePermuted> {
         self.renumbered(us.table())
     }
 }
 
-impl IndexMatrix<Permuted> {
+impl IndexMatrix<OncePermuted> {
     /// Applies the user-aggregator permutation: `phi(n) phi K` (equation 7).
     pub fn permute(self, ua: &UserAggregatorPermutation) -> IndexMatrix<DoublyPermuted> {
         self.renumbered(ua.table())
@@ -78,7 +78,7 @@ impl IndexMatrix<Permuted> {
 
 impl IndexMatrix<DoublyPermuted> {
     /// Undoes the user-aggregator permutation: `phi K` (equation 8).
-    pub fn reorder(self, ua: &UserAggregatorPermutation) -> IndexMatrix<Permuted> {
+    pub fn reorder(self, ua: &UserAggregatorPermutation) -> IndexMatrix<OncePermuted> {
         self.renumbered(&ua.inverse())
     }
 }

@@ -163,7 +163,7 @@ impl KeyGenerator {
                 let batch = self.encryption_key().read_wire(values.as_wire(), threads);
                 batch.map_err(|error| Error::of_ciphertexts(error, first, None))
             };
-            sum.ciphertexts = Some((read(&sum.values, 0)?, read(&sum.dense, sum.occupied.len())?));
+            sum.ciphertexts = Some((read(&sum.values, 0)?, read(&sum.packed, sum.occupied.len())?));
         }
         Ok(())
     }
@@ -176,9 +176,9 @@ impl KeyGenerator {
         threads: Threads,
     ) -> Result<WeightSum, Error> {
         let (task, block) = (&self.task, self.task.block());
-        let count = sum.params.dense_values();
+        let count = sum.params.packed_values();
         let mut weights = vec![0i64; if task.has_private_support() { task.dimension() } else { 0 }];
-        let Some((values, dense)) = &sum.ciphertexts else { return Err(Error::RoundFailed) };
+        let Some((values, packed)) = &sum.ciphertexts else { return Err(Error::RoundFailed) };
         let positions = self.open_values(values, sum.occupied.len() * block, block, rng, threads)?;
         if task.has_private_support() {
             let us = self.us.permutation(task, sum.round())?;
@@ -198,7 +198,7 @@ impl KeyGenerator {
             }
         }
         let slots = self.layout.slots();
-        let mut dense = self.open_values(dense, count, slots, rng, threads)?;
+        let mut dense = self.open_values(packed, count, slots, rng, threads)?;
         if !task.has_private_support() {
             let tail = dense.split_off(count - task.dense());
             weights = core::mem::replace(&mut dense, tail);

@@ -32,23 +32,23 @@ impl RoundParams {
         &self.support
     }
 
-    /// Returns how many numbers are packed densely: the weights of a public support, and the dense values.
-    pub(crate) fn dense_values(&self) -> usize {
+    /// Returns how many numbers are packed without indices: the weights of a public support, and the dense values.
+    pub(crate) fn packed_values(&self) -> usize {
         let support = if self.task.has_private_support() { 0 } else { self.support.weights() };
         support + self.task.dense()
     }
 
-    pub(crate) fn dense_ciphertexts(&self) -> usize {
-        self.dense_values().div_ceil(self.task.slots())
+    pub(crate) fn packed_ciphertexts(&self) -> usize {
+        self.packed_values().div_ceil(self.task.slots())
     }
 }
 
-/// The largest number of densely packed numbers in any round, known before a message is trusted.
-pub(crate) fn max_dense_values(task: &TaskParams) -> usize {
+/// The largest number of such numbers in any round, known before a message is trusted.
+pub(crate) fn max_packed_values(task: &TaskParams) -> usize {
     let support = if task.has_private_support() { 0 } else { task.capacity() * task.block() };
     support + task.dense()
 }
 
-pub(crate) fn max_dense_ciphertexts(task: &TaskParams) -> usize {
-    max_dense_values(task).div_ceil(task.slots())
+pub(crate) fn max_packed_ciphertexts(task: &TaskParams) -> usize {
+    max_packed_values(task).div_ceil(task.slots())
 }

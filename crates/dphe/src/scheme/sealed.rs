@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dphe_paillier::WireCiphertexts;
 
 use super::index::{DoublyPermuted, IndexMatrix};
-use super::round_params::{RoundParams, max_dense_ciphertexts};
+use super::round_params::{RoundParams, max_packed_ciphertexts};
 use crate::{Round, TaskParams, UserId};
 
 /// Ciphertexts in wire form.
@@ -63,7 +63,7 @@ pub struct SealedUpdate {
     pub(crate) user: UserId,
     pub(crate) round: Round,
     pub(crate) shards: Vec<SealedShard>,
-    pub(crate) dense: SealedValues,
+    pub(crate) packed: SealedValues,
     pub(crate) clipped: usize,
 }
 
@@ -85,7 +85,7 @@ impl SealedUpdate {
 
     /// Returns the number of ciphertexts.
     pub fn ciphertexts(&self) -> usize {
-        let batches = self.shards.iter().map(SealedShard::values).chain([&self.dense]);
+        let batches = self.shards.iter().map(SealedShard::values).chain([&self.packed]);
         batches.map(|values| values.as_wire().len() / ciphertext_bytes(&self.task)).sum()
     }
 }
@@ -100,7 +100,7 @@ pub struct SealedSum {
     /// The positions that at least one participant sent, ascending, after the user-shared permutation.
     pub(crate) occupied: Vec<u32>,
     pub(crate) values: SealedValues,
-    pub(crate) dense: SealedValues,
+    pub(crate) packed: SealedValues,
     /// Both as ciphertexts, once they were checked.
     pub(crate) ciphertexts: Option<(WireCiphertexts, WireCiphertexts)>,
 }
@@ -130,5 +130,5 @@ pub(crate) fn ciphertext_bytes(task: &TaskParams) -> usize {
 /// Returns the largest number of ciphertexts in an update of the task.
 pub fn max_ciphertexts(task: &TaskParams) -> u64 {
     let shards = if task.has_private_support() { u64::from(task.config().shards) } else { 0 };
-    shards * task.capacity() as u64 + max_dense_ciphertexts(task) as u64
+    shards * task.capacity() as u64 + max_packed_ciphertexts(task) as u64
 }

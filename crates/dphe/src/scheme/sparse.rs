@@ -64,8 +64,8 @@ impl SparseVector {
         self.dimension
     }
 
-    /// Returns the number of stored entries.
-    pub fn nonzeros(&self) -> usize {
+    /// Returns the number of stored entries. An entry may be zero.
+    pub fn entries(&self) -> usize {
         self.indices.len()
     }
 

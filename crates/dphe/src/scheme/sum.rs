@@ -1,11 +1,13 @@
 //! The opened sum of a round.
 
+use core::fmt;
+
 use super::fixed_point::FixedPoint;
 use crate::scheme::RoundParams;
 use crate::{PublicSupport, Round};
 
-/// `w_sum`: the exact sum of a round in fixed point, with the number of participants.
-#[derive(Clone, Debug, PartialEq)]
+/// `w_sum`: the exact sum of a round in fixed point, with the number of participants. `Debug` omits the values.
+#[derive(Clone, PartialEq)]
 pub struct WeightSum {
     round: Round,
     users: usize,
@@ -78,5 +80,12 @@ impl WeightSum {
 
     pub(crate) fn slot_bits(&self) -> u32 {
         self.slot_bits
+    }
+}
+
+impl fmt::Debug for WeightSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (round, users, weights, dense) = (self.round, self.users, self.weights.len(), self.dense.len());
+        write!(f, "WeightSum({round:?}, {users} users, {weights} weights, {dense} dense values)")
     }
 }

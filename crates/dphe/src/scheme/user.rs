@@ -82,7 +82,7 @@ impl User {
                 other => other,
             }
         })?;
-        let (mut dense, clipped_dense) = fixed.encode_all(update.dense())?;
+        let (mut numbers, clipped_dense) = fixed.encode_all(update.dense())?;
 
         let mut shards = Vec::new();
         if task.has_private_support() {
@@ -98,13 +98,14 @@ impl User {
             }
         } else {
             let mut all = public_values(params, indices, &integers)?;
-            all.extend_from_slice(&dense);
-            dense = all;
+            all.extend_from_slice(&numbers);
+            numbers = all;
         }
-        let dense = self.layout.pack(&self.keys.encryption, &dense).map_err(Error::Key)?;
-        let dense = self.encrypt(&dense, rng, threads)?;
+        let packed = self.layout.pack(&self.keys.encryption, &numbers).map_err(Error::Key)?;
+        let packed = self.encrypt(&packed, rng, threads)?;
         let clipped = clipped_weights + clipped_dense;
-        let sealed = SealedUpdate { task: task.clone(), user: self.keys.user, round, shards, dense, clipped };
+        let sealed =
+            SealedUpdate { task: task.clone(), user: self.keys.user, round, shards, packed, clipped };
         self.check_noise(&sealed)?;
         Ok(sealed)
     }
@@ -171,7 +172,7 @@ impl User {
         let user = self.keys.user;
         let key = &self.keys.encryption;
         let half = key.modulus_bytes();
-        let batches = sealed.shards.iter().map(SealedShard::values).chain([&sealed.dense]);
+        let batches = sealed.shards.iter().map(SealedShard::values).chain([&sealed.packed]);
         let mut noise: Vec<&[u8]> = batches
             // c mod n is the second half of a ciphertext
             .flat_map(|values| values.as_wire().chunks_exact(2 * half).map(|c| &c[half..]))
@@ -201,7 +202,7 @@ fn public_values(
     integers: &[i64],
 ) -> Result<Zeroizing<Vec<i64>>, Error> {
     let (support, round) = (params.support(), params.round());
-    let mut all = Zeroizing::new(Vec::with_capacity(params.dense_values()));
+    let mut all = Zeroizing::new(Vec::with_capacity(params.packed_values()));
     let mut given = indices.iter().zip(integers).filter(|&(_, &e)| e != 0).peekable();
     for index in support.indices() {
         let value = given.next_if(|&(&i, _)| i as usize == index).map_or(0, |(_, &e)| e);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::codec::{DecodeWith, Encode, Reader, Writer};
 use crate::scheme::index::IndexMatrix;
-use crate::scheme::round_params::{max_dense_ciphertexts, max_dense_values};
+use crate::scheme::round_params::{max_packed_ciphertexts, max_packed_values};
 use crate::scheme::sealed::ciphertext_bytes;
 use crate::scheme::{RoundParams, SealedShard, SealedValues};
 use crate::{Error, Profile, SealedSum, SealedUpdate, TaskParams, UserId, WeightSum};
@@ -26,7 +26,7 @@ impl UploadParams<'_> {
     /// Checks the number of ciphertexts and the length of a body, and returns its number of shards.
     pub(crate) fn check_size(&self, body: &[u8]) -> Result<usize, Error> {
         let shards = self.shards()?;
-        let bytes = upload_bytes(self.params.task(), shards, self.params.dense_ciphertexts());
+        let bytes = upload_bytes(self.params.task(), shards, self.params.packed_ciphertexts());
         if body.len() as u64 == bytes {
             Ok(shards)
         } else {
@@ -35,14 +35,15 @@ impl UploadParams<'_> {
     }
 
     fn shards(&self) -> Result<usize, Error> {
-        let (task, count, dense) = (self.params.task(), self.count as usize, self.params.dense_ciphertexts());
+        let (task, count, packed) =
+            (self.params.task(), self.count as usize, self.params.packed_ciphertexts());
         let most = task.config().shards as usize;
         let shards = match task.profile() {
             Profile::Full => 0,
             Profile::Sparse => most,
-            Profile::Paper => (count.saturating_sub(dense) / task.capacity()).clamp(1, most),
+            Profile::Paper => (count.saturating_sub(packed) / task.capacity()).clamp(1, most),
         };
-        let expected = shards * task.capacity() + dense;
+        let expected = shards * task.capacity() + packed;
         if count == expected {
             Ok(shards)
         } else {
@@ -74,8 +75,8 @@ impl UploadParams<'_> {
             let values = input.take(ciphertext_bytes(&task) * task.capacity())?.to_vec();
             shards.push(SealedShard::new(IndexMatrix::from_rows(indices), SealedValues::from_wire(values)));
         }
-        let dense = SealedValues::from_wire(input.rest().to_vec());
-        Ok(SealedUpdate { task, user, round, shards, dense, clipped: 0 })
+        let packed = SealedValues::from_wire(input.rest().to_vec());
+        Ok(SealedUpdate { task, user, round, shards, packed, clipped: 0 })
     }
 }
 
@@ -85,7 +86,7 @@ impl Encode for SealedUpdate {
             shard.permuted_indices().iter().for_each(|&index| out.u32(index));
             out.bytes(shard.values().as_wire());
         }
-        out.bytes(self.dense.as_wire());
+        out.bytes(self.packed.as_wire());
     }
 }
 
@@ -100,15 +101,15 @@ impl DecodeWith<UploadParams<'_>> for SealedUpdate {
     }
 }
 
-fn upload_bytes(task: &TaskParams, shards: usize, dense: usize) -> u64 {
+fn upload_bytes(task: &TaskParams, shards: usize, packed: usize) -> u64 {
     let width = ciphertext_bytes(task) as u64;
-    shards as u64 * task.capacity() as u64 * (4 + width) + dense as u64 * width
+    shards as u64 * task.capacity() as u64 * (4 + width) + packed as u64 * width
 }
 
 /// Returns the length of the longest body of an upload of the task.
 pub fn max_upload_bytes(task: &TaskParams) -> u64 {
     let shards = if task.has_private_support() { task.config().shards as usize } else { 0 };
-    upload_bytes(task, shards, max_dense_ciphertexts(task))
+    upload_bytes(task, shards, max_packed_ciphertexts(task))
 }
 
 /// The context of a sealed sum, known from its freeze.
@@ -131,7 +132,7 @@ impl Encode for SealedSum {
             out.bytes(&bitmap);
         }
         out.bytes(self.values.as_wire());
-        out.bytes(self.dense.as_wire());
+        out.bytes(self.packed.as_wire());
     }
 }
 
@@ -157,20 +158,20 @@ impl DecodeWith<SumParams> for SealedSum {
             return Err(Error::Count { what: "occupied positions", expected, found, user: None });
         }
         let width = ciphertext_bytes(task);
-        if input.rest().len() != (occupied.len() + sum.params.dense_ciphertexts()) * width {
+        if input.rest().len() != (occupied.len() + sum.params.packed_ciphertexts()) * width {
             return Err(SIZE);
         }
         let values = SealedValues::from_wire(input.take(occupied.len() * width)?.to_vec());
-        let dense = SealedValues::from_wire(input.take(input.rest().len())?.to_vec());
+        let packed = SealedValues::from_wire(input.take(input.rest().len())?.to_vec());
         let (params, users) = (sum.params.clone(), sum.users.clone());
-        Ok(Self { params, users, occupied, values, dense, ciphertexts: None })
+        Ok(Self { params, users, occupied, values, packed, ciphertexts: None })
     }
 }
 
 /// Returns the length of the longest sealed sum of the task.
 pub(super) fn max_sum_bytes(task: &TaskParams) -> u64 {
     let positions = if task.has_private_support() { u64::from(task.positions()) } else { 0 };
-    let ciphertexts = positions + max_dense_ciphertexts(task) as u64;
+    let ciphertexts = positions + max_packed_ciphertexts(task) as u64;
     positions.div_ceil(8) + ciphertexts * ciphertext_bytes(task) as u64
 }
 
@@ -199,7 +200,7 @@ impl DecodeWith<ResultParams<'_>> for WeightSum {
         let (task, payload) = (result.params.task(), input.take(input.rest().len())?);
         let width = value_bytes(task.slot_bits());
         let weights = if task.has_private_support() { task.dimension() } else { 0 };
-        if payload.len() != (weights + result.params.dense_values()) * width {
+        if payload.len() != (weights + result.params.packed_values()) * width {
             return Err(Error::Proof);
         }
         let sign_extended = |bytes: &[u8]| {
@@ -220,5 +221,5 @@ fn value_bytes(slot_bits: u32) -> usize {
 /// Returns the length of the longest opened sum of the task.
 pub(super) fn max_result_bytes(task: &TaskParams) -> u64 {
     let weights = if task.has_private_support() { task.dimension() } else { 0 };
-    (weights + max_dense_values(task)) as u64 * value_bytes(task.slot_bits()) as u64
+    (weights + max_packed_values(task)) as u64 * value_bytes(task.slot_bits()) as u64
 }

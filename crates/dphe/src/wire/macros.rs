@@ -84,13 +84,16 @@ macro_rules! field {
     };
 }
 
-/// Declares an enum that is written as one byte.
+/// Declares a named enum that is written as one byte: the byte and the name of each variant.
 macro_rules! byte_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $byte:literal,)+ } else $reason:literal) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$doc])* $variant,)+
+    ($(#[$meta:meta])* $name:ident {
+        $($(#[$doc:meta])* $variant:ident = $byte:literal $text:literal,)+
+    } else $reason:literal) => {
+        named_enum! {
+            $(#[$meta])*
+            pub enum $name {
+                $($(#[$doc])* $variant = $text,)+
+            }
         }
 
         impl Encode for $name {

@@ -146,21 +146,21 @@ byte_enum! {
     /// The outcome of a request to open a sum.
     Outcome {
         /// The sum was opened and is in the body.
-        Released = 1,
+        Released = 1 "released",
         /// The sum could not be opened. There is no body.
-        Failed = 2,
+        Failed = 2 "failed",
     } else "the outcome does not exist"
 }
 
 byte_enum! {
     /// How a round ended.
     Ending {
-        /// With a new model.
-        Published = 1,
+        /// With a published model.
+        Published = 1 "published",
         /// With a sum that could not be opened.
-        Failed = 2,
+        Failed = 2 "failed",
         /// Before a sum was requested.
-        Aborted = 3,
+        Aborted = 3 "aborted",
     } else "the ending does not exist"
 }
 

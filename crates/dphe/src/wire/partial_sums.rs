@@ -12,7 +12,7 @@ impl Collecting {
     pub fn to_partial_sum(&self, threads: Threads) -> Vec<u8> {
         let mut out = Writer::new();
         out.put(&self.round());
-        for sums in [&self.positions, &self.dense] {
+        for sums in [&self.positions, &self.packed] {
             let occupied = sums.occupied();
             out.u32(occupied.len() as u32);
             for position in occupied {
@@ -37,7 +37,7 @@ impl Collecting {
             return Err(Error::Storage { reason: "a partial sum belongs to another round" });
         }
         let (key, width) = (&self.keys.encryption, ciphertext_bytes(&self.keys.task));
-        for sums in [&mut self.positions, &mut self.dense] {
+        for sums in [&mut self.positions, &mut self.packed] {
             let (count, positions) = (input.u32().map_err(damaged)? as usize, sums.positions());
             if count > positions {
                 return Err(Error::Storage { reason: "a partial sum has too many positions" });

@@ -1,8 +1,8 @@
 // The indices of one user are never moved back to the task's positions.
-use dphe::scheme::{IndexMatrix, Permuted, UserSharedPermutation};
+use dphe::scheme::{IndexMatrix, OncePermuted, UserSharedPermutation};
 
 fn main() {}
 
-pub fn reorder(indices: IndexMatrix<Permuted>, us: &UserSharedPermutation) {
+pub fn reorder(indices: IndexMatrix<OncePermuted>, us: &UserSharedPermutation) {
     indices.reorder(us);
 }

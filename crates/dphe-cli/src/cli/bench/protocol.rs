@@ -8,7 +8,7 @@ use crate::cli::key::generate;
 use crate::cli::{CliError, key_bits};
 use crate::round_cost::RoundCost;
 
-/// Measure a round of the protocol on one thread: seal, accept, open, and bytes
+/// Measure a protocol round on one thread: seal, accept and open times, and bytes
 #[derive(Args)]
 pub(crate) struct Protocol {
     /// The key length in bits; may be repeated

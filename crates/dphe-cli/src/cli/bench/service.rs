@@ -18,7 +18,7 @@ use self::output::Report;
 use crate::cli::{CliError, key_bits};
 use crate::processes::stopped_by_signal;
 
-/// Put the services under load
+/// Measure the services under load
 ///
 /// Starts a key generator and an aggregator as processes on this machine, and uploads to them over TLS from many users
 /// with their own keys and certificates. Prints the time and resources that this took. Fails unless every upload is
@@ -41,13 +41,14 @@ pub(crate) struct Service {
     /// How noise is generated
     #[arg(long, value_parser = one_of::<NoiseMode>(), default_value = NoiseMode::Fast.name())]
     mode: NoiseMode,
-    /// Uploads started per second, independent of earlier ones; 0 for no limit
+    /// The number of uploads started per second, independently of earlier ones; 0 for no limit
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
-    /// The most uploads at the same time
+    /// The maximum number of concurrent uploads
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=8_000))]
     in_flight: u32,
-    /// The fraction of uploads that are sent twice, from 0 to 1; half of the copies at the same time
+    /// The fraction of uploads that are sent twice, from 0 to 1; half of the copies are sent together with the
+    /// original
     #[arg(long, default_value_t = 0.0)]
     duplicates: f64,
     /// The number of uploads that send a few bytes per second and never end

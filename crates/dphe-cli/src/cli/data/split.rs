@@ -26,7 +26,7 @@ pub(crate) struct Split {
     /// Public samples per class, for the initial model (with attributes: per attribute, at random)
     #[arg(long, value_name = "SAMPLES")]
     initial_per_class: usize,
-    /// Test samples per class, at most; no user gets them
+    /// The maximum number of test samples per class; no user gets them
     #[arg(long, value_name = "SAMPLES", default_value_t = 50)]
     test_per_class: usize,
     /// Training samples per class, including initial ones [default: all that are not test samples]
@@ -141,7 +141,7 @@ impl Split {
     fn strata(&self, table: &FeatureTable) -> Result<(usize, Vec<usize>), CliError> {
         match table.labels() {
             None => Err(CliError::Data {
-                what: format!("{} has no labels to split by", self.input.file.display()),
+                what: format!("{} has no labels to split by", self.input.path.display()),
                 hint: "Name them with `--labels` or `--label-column`.".into(),
             }),
             Some(TableLabels::Attributes(_)) if self.skew == Skew::ByClass => Err(CliError::Data {

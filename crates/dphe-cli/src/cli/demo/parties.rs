@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use dphe::hazmat::paper_keys;
 use dphe::wire::{Kind, Publish, Signed};
-use dphe::{Profile, Round};
+use dphe::{PartyId, Profile, Round, UserId};
+use dphe_service::certificates::party_name;
 use dphe_service::kit::Kit;
 use dphe_service::store::{Archive as _, SqliteStore};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,24 +60,24 @@ impl Parties {
             profile,
             stopped,
         };
-        let key_generator = parties.spawn("key-generator", &["serve", "key-generator"], &[])?;
+        let key_generator = parties.spawn(PartyId::KeyGenerator, &[])?;
         parties.services.push(key_generator);
         let aggregator = parties.spawn_aggregator()?;
         parties.services.push(aggregator);
         if let Some(address) = parties.page()? {
             println!("{:>8}  dashboard: {address}", profile.as_str());
         }
-        for user in 1..=users {
+        for user in (1..).filter_map(UserId::new).take(users) {
             let features = directory.join(format!("user-{user}.npz")).display().to_string();
             let seed = seed.to_string();
             let mut more = vec!["--features".to_owned(), features, "--seed".to_owned(), seed];
-            if user == 1 {
+            if user.get() == 1 {
                 more.extend([
                     "--output".to_owned(),
                     directory.join("model.safetensors").display().to_string(),
                 ]);
             }
-            let user = parties.spawn(&format!("user-{user}"), &["join"], &more)?;
+            let user = parties.spawn(PartyId::User(user), &more)?;
             parties.users.push(user);
         }
         Ok(parties)
@@ -104,7 +105,7 @@ impl Parties {
     fn spawn_aggregator(&self) -> Result<PartyProcess, CliError> {
         let held_out = self.directory.join("held-out.npz").display().to_string();
         let more = ["--observe".to_owned(), self.observe.to_string(), "--held-out".to_owned(), held_out];
-        self.spawn("aggregator", &["serve", "aggregator"], &more)
+        self.spawn(PartyId::Aggregator, &more)
     }
 
     /// Returns the address of the dashboard. Browsers do not send the part after `#` to any server.
@@ -114,11 +115,12 @@ impl Parties {
         Ok(token.map(|token| format!("http://{}/#token={}", self.observe, *token)))
     }
 
-    fn spawn(&self, name: &str, command: &[&str], more: &[String]) -> Result<PartyProcess, CliError> {
+    fn spawn(&self, party: PartyId, more: &[String]) -> Result<PartyProcess, CliError> {
+        let name = &party_name(party);
         let (kit, data) = (self.directory.join("kits").join(name), self.directory.join("data").join(name));
         let log = self.directory.join(format!("{name}.log"));
         let more = [more, &["--threads".to_owned(), "1".to_owned()]].concat();
-        PartyProcess::spawn(name, command, &kit, &Storage::Directory(data), &more, log)
+        PartyProcess::spawn(name, party, &kit, &Storage::Directory(data), &more, log)
     }
 
     /// Waits until all users have finished, then stops the services.

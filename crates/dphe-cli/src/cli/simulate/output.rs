@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use dphe::TaskParams;
+use dphe::{Profile, TaskParams};
+use dphe_federate::spec::named;
 use dphe_federate::{PayloadName, RoundReport, Scenario, Seconds};
 use dphe_learn::Verdict;
 use dphe_service::chart::{Chart, Series, Unit};
@@ -39,7 +40,8 @@ pub(super) struct Outcome {
     payload: PayloadName,
     share: f64,
     encrypted: bool,
-    profile: &'static str,
+    #[serde(with = "named")]
+    profile: Profile,
     key_bits: u32,
     noise: &'static str,
     slot_bits: u32,
@@ -71,7 +73,7 @@ impl Outcome {
             payload: args.learner.payload,
             share: args.learner.share_of(samples.data.features().width() * samples.classes.len()),
             encrypted: !args.plain,
-            profile: task.profile().as_str(),
+            profile: task.profile(),
             key_bits: task.config().key_bits,
             noise: task.config().noise.name(),
             slot_bits: task.slot_bits(),
@@ -170,15 +172,15 @@ impl Outcome {
             return Some("Nothing was encrypted in this run.");
         }
         match self.profile {
-            "sparse" => Some(
-                "Singles are occupied positions that only one user occupied. There the sum reveals that user's number, \
-                 so a smaller share is better. The profile `full` has no singles.",
+            Profile::Sparse => Some(
+                "Singles are occupied positions that only one user occupied. At such a position, the sum reveals that \
+                 user's number, so a smaller share is better. The profile `full` has no singles.",
             ),
-            "paper" => Some(
+            Profile::Paper => Some(
                 "This is the paper's scheme for reproduction. Its permutations are fixed, so the positions are \
                  revealed within tens of rounds.",
             ),
-            _ => None,
+            Profile::Full => None,
         }
     }
 

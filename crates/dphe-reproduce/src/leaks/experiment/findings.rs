@@ -2,7 +2,7 @@
 
 use super::super::measure::{BATCHES, CLOSE, PICTURES};
 use super::super::picture::pair;
-use super::{LEAKS, Leaks};
+use super::{LEAKS, Leak, Leaks};
 use crate::ValueUnit::{Count, Percent, Plain, Text};
 use crate::{Cell, Claim, Findings, GreyImage, Measured, Measurement, Plot, RunId, Table};
 
@@ -10,7 +10,7 @@ use crate::{Cell, Claim, Findings, GreyImage, Measured, Measurement, Plot, RunId
 struct Splits<'a>(Vec<&'a Measurement>);
 
 impl<'a> Splits<'a> {
-    fn new(leaks: &Leaks, measured: &'a Measured, leak: &str) -> Self {
+    fn new(leaks: &Leaks, measured: &'a Measured, leak: Leak) -> Self {
         let run = |seed| RunId { what: leaks.run_name(leak), seed };
         Self((0..leaks.seeds).filter_map(|seed| measured.get(&run(seed))).collect())
     }
@@ -43,7 +43,7 @@ impl<'a> Splits<'a> {
 }
 
 pub(super) fn of(leaks: &Leaks, measured: &Measured) -> Findings {
-    let of = |leak: &str| Splits::new(leaks, measured, leak);
+    let of = |leak| Splits::new(leaks, measured, leak);
     let mut notes = vec![
         "The aggregator knows the public weights, the weights that one user sends in the clear, and the size and \
          strength of the step, which follow from published numbers here. Single steps are taken by the learner that \
@@ -60,21 +60,21 @@ pub(super) fn of(leaks: &Leaks, measured: &Measured) -> Findings {
     Findings {
         title: format!("What one plain update gives away: {}", leaks.name),
         notes,
-        tables: vec![steps(of), averages(&of("average"))]
+        tables: vec![steps(of), averages(&of(Leak::Average))]
             .into_iter()
             .filter(|t| !t.rows.is_empty())
             .collect(),
-        plots: plots(&of("average")),
+        plots: plots(&of(Leak::Average)),
         pictures: pictures(leaks, measured),
         claims: claims(of),
     }
 }
 
-fn steps<'a>(of: impl Fn(&str) -> Splits<'a>) -> Table {
+fn steps<'a>(of: impl Fn(Leak) -> Splits<'a>) -> Table {
     let rows = LEAKS
         .iter()
-        .filter(|(leak, _)| !matches!(*leak, "average" | "sealed"))
-        .map(|(leak, title)| (of(leak), title))
+        .filter(|(leak, _)| !matches!(leak, Leak::Average | Leak::Sealed))
+        .map(|(leak, title)| (of(*leak), title))
         .filter(|(of, _)| !of.0.is_empty())
         .map(|(of, title)| {
             vec![
@@ -164,14 +164,14 @@ fn pictures(leaks: &Leaks, measured: &Measured) -> Vec<GreyImage> {
     let Some((width, white)) = leaks.pixels else { return Vec::new() };
     let mut pictures = Vec::new();
     for (leak, title) in LEAKS {
-        // one of the models under logistic loss is enough
-        if matches!(leak, "logistic-1" | "logistic-25") {
-            continue;
-        }
         let right = match leak {
-            "average" => "left: the mean of five samples; right: computed from the weights",
-            "sealed" => "left: the sample; right: bytes of its ciphertexts, in the order of the pixels",
-            _ => "left: the sample; right: computed from the weights",
+            // one of the models under logistic loss is enough
+            Leak::Logistic(epochs) if epochs != 5 => continue,
+            Leak::Average => "left: the mean of five samples; right: computed from the weights",
+            Leak::Sealed => "left: the sample; right: bytes of its ciphertexts, in the order of the pixels",
+            Leak::Hinge | Leak::Logistic(_) | Leak::Intercept | Leak::ElasticNet => {
+                "left: the sample; right: computed from the weights"
+            }
         };
         let Some(measurement) = measured.get(&RunId { what: leaks.run_name(leak), seed: 0 }) else {
             continue;
@@ -182,13 +182,13 @@ fn pictures(leaks: &Leaks, measured: &Measured) -> Vec<GreyImage> {
     pictures
 }
 
-fn claims<'a>(of: impl Fn(&str) -> Splits<'a>) -> Vec<Claim> {
+fn claims<'a>(of: impl Fn(Leak) -> Splits<'a>) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (leak, text) in [
-        ("hinge", "Hinge: every sample that violates the margin is recovered from one step"),
-        ("logistic-5", "Logistic: one of at most two candidates is the sample"),
-        ("intercept", "With an intercept, the sample and its label are recovered under either loss"),
-        ("elastic-net", "L1 hides only features whose weights become zero; all others are recovered"),
+        (Leak::Hinge, "Hinge: every sample that violates the margin is recovered from one step"),
+        (Leak::Logistic(5), "Logistic: one of at most two candidates is the sample"),
+        (Leak::Intercept, "With an intercept, the sample and its label are recovered under either loss"),
+        (Leak::ElasticNet, "L1 hides only features whose weights become zero; all others are recovered"),
     ] {
         let of = of(leak);
         let (Some(recovered), Some(worst)) = (of.percent("recovered"), of.most("worst_error")) else {
@@ -206,12 +206,8 @@ fn claims<'a>(of: impl Fn(&str) -> Splits<'a>) -> Vec<Claim> {
             ),
         });
     }
-    let roots: Vec<_> = ["logistic-1", "logistic-5", "logistic-25"]
-        .iter()
-        .filter_map(|leak| {
-            Some((leak.trim_start_matches("logistic-").to_owned(), of(leak).percent("right_of_two")?))
-        })
-        .collect();
+    let share = |epochs| Some((epochs, of(Leak::Logistic(epochs)).percent("right_of_two")?));
+    let roots: Vec<(usize, f64)> = [1, 5, 25].into_iter().filter_map(share).collect();
     if !roots.is_empty() {
         let seen: Vec<_> =
             roots.iter().map(|(epochs, share)| format!("{share:.1} % after {epochs}")).collect();
@@ -223,7 +219,7 @@ fn claims<'a>(of: impl Fn(&str) -> Splits<'a>) -> Vec<Claim> {
             seen: format!("{} epochs", seen.join(", ")),
         });
     }
-    let average = of("average");
+    let average = of(Leak::Average);
     if let Some(single) = average.percent("hinge_01_first_by_cosine") {
         let worst = BATCHES.iter().filter_map(|b| average.most(&format!("hinge_{b:02}_worst_error")));
         let worst = worst.fold(0.0, f64::max);
@@ -236,7 +232,7 @@ fn claims<'a>(of: impl Fn(&str) -> Splits<'a>) -> Vec<Claim> {
             seen: format!("rank 1 for {single:.1} % of single samples, {both:.1} % of pairs; worst error {worst:.1e}"),
         });
     }
-    let sealed = of("sealed");
+    let sealed = of(Leak::Sealed);
     if let (Some(place), Some(plain)) = (sealed.mean("mean_place"), sealed.percent("plain_first")) {
         let samples = sealed.sum("samples").max(1.0);
         // the standard deviation of the mean of uniform places

@@ -224,15 +224,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
                     }
                     self.outbox.push(message);
                 }
-                Effect::Send { to: PartyId::User(user), message } => {
-                    // users who do not wait for an acknowledgement find everything else in the snapshot
-                    if let Some(reply) = self.waiting.remove(&user)
-                        && let Ok(ack) = Signed::<UploadAck>::decode(&message, &self.roster)
-                    {
-                        let upload = (ack.round(), user, ack.message().body_hash);
-                        replies::send_ack([reply], upload, &message);
-                    }
-                }
+                Effect::Send { to: PartyId::User(user), message } => self.answer_user(user, &message)?,
                 Effect::Notify(Notice::Opened { sum, overlap }) => {
                     self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
                     self.make_model(sum).await?;
@@ -240,9 +232,33 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
                 Effect::Notify(Notice::Finished { round, ending, .. }) => {
                     self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;
                 }
-                Effect::Send { .. } | Effect::Notify(Notice::Train { .. }) => {}
+                Effect::Send { to: PartyId::Aggregator, .. } | Effect::Notify(Notice::Train { .. }) => {}
             }
         }
         Ok(())
+    }
+
+    /// Hands a message to the request of a user that waits for it. Nothing can be sent to a user who does not wait:
+    /// tickets and the ends of rounds are in the snapshot, which users poll.
+    fn answer_user(&mut self, user: UserId, message: &[u8]) -> Result<(), Error> {
+        match Header::peek(message)?.kind {
+            Kind::UploadAck => {
+                if let Some(reply) = self.waiting.remove(&user) {
+                    let ack: Signed<UploadAck> = Signed::decode(message, &self.roster)?;
+                    let upload = (ack.round(), user, ack.message().body_hash);
+                    replies::send_ack([reply], upload, message);
+                }
+                Ok(())
+            }
+            Kind::RoundOpen
+            | Kind::RoundTicket
+            | Kind::Upload
+            | Kind::Freeze
+            | Kind::FreezeAck
+            | Kind::Decrypt
+            | Kind::RoundResult
+            | Kind::Publish
+            | Kind::Close => Err(Error::Unexpected { what: "a message to a user answers no request" }),
+        }
     }
 }

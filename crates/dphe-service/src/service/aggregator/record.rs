@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct RoundRecord {
     /// The round.
     pub round: u64,
-    /// The ending.
-    pub ending: RoundEnding,
-    /// Why no model was published, if known.
+    /// The ending. It is `Published` even if no new model could be made: the old one is published again.
+    #[serde(with = "crate::names")]
+    pub ending: Ending,
+    /// Why the round has no new model, if known.
     #[serde(default)]
     pub reason: Option<String>,
     /// The time of the end, in seconds since 1970.
@@ -37,7 +38,7 @@ pub struct RoundRecord {
     pub publish_seconds: Option<f64>,
     /// The fraction of zeros in the sum.
     pub sparsity: Option<f64>,
-    /// The share of occupied positions that a single user occupied.
+    /// The share of singles among the occupied positions, pads included.
     pub singles: Option<f64>,
     /// The accuracy of the new model on the aggregator's held-out data, if it has any.
     #[serde(default)]
@@ -59,29 +60,6 @@ impl RoundRecord {
             ("seconds/publish", self.publish_seconds),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-    }
-}
-
-/// How a round ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RoundEnding {
-    /// A new model was published.
-    Published,
-    /// The sum was opened, or may have been, but no model was published.
-    Failed,
-    /// No sum was opened.
-    Aborted,
-}
-
-impl RoundEnding {
-    /// Returns the name in lower case.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Published => "published",
-            Self::Failed => "failed",
-            Self::Aborted => "aborted",
-        }
     }
 }
 
@@ -124,21 +102,16 @@ impl Recording {
         self.accuracy = accuracy;
     }
 
-    /// Notes why no model will be published. Only the first reason is kept.
+    /// Notes why there will be no new model. Only the first reason is kept.
     pub(super) fn problem(&mut self, reason: impl Into<String>) {
         self.reason.get_or_insert_with(|| reason.into());
     }
 
     /// Completes the record. `floor` is the smallest number of users of a sum.
     pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize) -> RoundRecord {
-        let ending = match ending {
-            Ending::Published => RoundEnding::Published,
-            Ending::Failed => RoundEnding::Failed,
-            Ending::Aborted => RoundEnding::Aborted,
-        };
         let came = self.participants.len();
         // after a restart, earlier uploads are unknown
-        if ending == RoundEnding::Aborted && came < floor && self.began.is_some() {
+        if ending == Ending::Aborted && came < floor && self.began.is_some() {
             self.problem(format!("{came} of at least {floor} users uploaded before the deadline"));
         }
         self.participants.sort_unstable();

@@ -58,7 +58,7 @@ impl Waiting {
 
 /// The valid uploads of a batch, and their sum.
 struct Batch {
-    headers: Vec<UploadRecord>,
+    records: Vec<UploadRecord>,
     sum: Collecting,
 }
 
@@ -93,11 +93,7 @@ impl UploadBatcher {
         }
         let round = match self.intake_round() {
             Ok(round) => round,
-            Err(error) => {
-                let problem = Problem::from(&error);
-                waiting.into_values().for_each(|waiting| waiting.fail(&problem));
-                return;
-            }
+            Err(error) => return self.refuse_all(&mut waiting, &error),
         };
         if let Err(problem) = self.store(&round, &mut waiting).await {
             waiting.into_values().for_each(|waiting| waiting.fail(&problem));
@@ -122,15 +118,15 @@ impl UploadBatcher {
             for (user, error) in refusals {
                 self.refuse_user(waiting, user, &error);
             }
-            let Some(Batch { headers, sum }) = batch else { continue };
+            let Some(Batch { records, sum }) = batch else { continue };
             let of = intake_round.clone();
             let add = |partial: Vec<u8>| async move {
                 let added = tokio::task::spawn_blocking(move || of.add_to(&partial, sum)).await;
                 added.map_err(|_| Error::Unexpected { what: "adding uploads panicked" })?.map_err(Error::from)
             };
-            match self.round_store.commit(round, &headers, self.max_users, add).await {
+            match self.round_store.store_batch(round, &records, self.max_users, add).await {
                 Ok(Ok(BatchOutcome::Stored)) => {
-                    for UploadRecord { user, body_hash, bytes, .. } in headers {
+                    for UploadRecord { user, body_hash, bytes, .. } in records {
                         replies::count(&self.metrics, usize::try_from(bytes).unwrap_or(usize::MAX));
                         self.acknowledge(intake_round, waiting, user, body_hash);
                     }
@@ -138,16 +134,16 @@ impl UploadBatcher {
                 // some users have uploaded before, perhaps to another replica; the others are tried again without them
                 Ok(Ok(BatchOutcome::Known(known))) => {
                     for Participant { user, body_hash } in known {
-                        let same = headers.iter().any(|one| one.user == user && one.body_hash == body_hash);
+                        let same = records.iter().any(|one| one.user == user && one.body_hash == body_hash);
                         match same {
                             true => self.acknowledge(intake_round, waiting, user, body_hash),
                             false => self.refuse_user(waiting, user, &CONFLICT),
                         }
                     }
                 }
-                Ok(Ok(BatchOutcome::NotCollecting)) => self.refuse_all(waiting, round),
+                Ok(Ok(BatchOutcome::NotCollecting)) => self.refuse_all(waiting, &dphe::Error::Late { round }),
                 Ok(Ok(BatchOutcome::Full(room))) => {
-                    for late in headers.iter().skip(room) {
+                    for late in records.iter().skip(room) {
                         self.refuse_user(waiting, late.user, &dphe::Error::Late { round });
                     }
                 }
@@ -183,9 +179,10 @@ impl UploadBatcher {
         }
     }
 
-    fn refuse_all(&self, waiting: &mut HashMap<UserId, Waiting>, round: Round) {
-        let users: Vec<UserId> = waiting.keys().copied().collect();
-        users.into_iter().for_each(|user| self.refuse_user(waiting, user, &dphe::Error::Late { round }));
+    fn refuse_all(&self, waiting: &mut HashMap<UserId, Waiting>, error: &dphe::Error) {
+        for (user, one) in waiting.drain() {
+            replies::send_refusal(one.replies(), user, error);
+        }
     }
 
     /// Returns the checks of the current round's uploads. They stay valid after the freeze, for uploads that are
@@ -243,13 +240,17 @@ fn check(
             if user != from {
                 return Err(dphe::Error::Signature);
             }
-            let header =
-                UploadRecord { user, body_hash, noise: collecting.noise(), bytes: message.len() as u64 };
+            let record = UploadRecord {
+                user,
+                body_hash,
+                fingerprints: collecting.fingerprints(),
+                bytes: message.len() as u64,
+            };
             match &mut batch {
-                None => batch = Some(Batch { headers: vec![header], sum: collecting }),
+                None => batch = Some(Batch { records: vec![record], sum: collecting }),
                 Some(batch) => {
                     batch.sum.merge(collecting, threads)?;
-                    batch.headers.push(header);
+                    batch.records.push(record);
                 }
             }
             Ok(())

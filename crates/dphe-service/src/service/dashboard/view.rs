@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use dphe::Profile;
 use dphe::party::AggregatorPhase;
+use dphe::wire::Ending;
 
 use crate::chart::{Chart, Series, Unit};
 use crate::html::{STYLE, escaped, table};
 use crate::kit::Kit;
-use crate::service::aggregator::{RoundEnding, RoundRecord, Snapshot};
+use crate::service::aggregator::{RoundRecord, Snapshot};
 use crate::telemetry::Metrics;
 
 /// The styles that reports do not have.
@@ -58,14 +59,25 @@ fn phase_label(phase: AggregatorPhase) -> &'static str {
     }
 }
 
-/// The parts of the page that change, as (name, heading).
-const PARTS: [(&str, &str); 6] = [
-    ("now", "Now"),
-    ("plots", "Progress"),
-    ("people", "Users"),
-    ("privacy", "What the sums reveal"),
-    ("rounds", "Rounds"),
-    ("problems", "Problems"),
+/// A part of the page that changes.
+#[derive(Clone, Copy)]
+enum Part {
+    Now,
+    Plots,
+    People,
+    Privacy,
+    Rounds,
+    Problems,
+}
+
+/// The parts in the order of the page, each with its identifier and heading.
+const PARTS: [(Part, &str, &str); 6] = [
+    (Part::Now, "now", "Now"),
+    (Part::Plots, "plots", "Progress"),
+    (Part::People, "people", "Users"),
+    (Part::Privacy, "privacy", "What the sums reveal"),
+    (Part::Rounds, "rounds", "Rounds"),
+    (Part::Problems, "problems", "Problems"),
 ];
 
 pub(super) struct View {
@@ -125,14 +137,14 @@ impl View {
             escaped(&self.name),
             escaped(&self.about)
         );
-        for (name, heading) in PARTS {
+        for (part, name, heading) in PARTS {
             // wide tables can be scrolled with the keyboard
-            let scroll = match name {
-                "rounds" | "problems" => " class=\"scroll\" tabindex=\"0\" role=\"region\"",
-                "plots" => " class=\"plots\"",
-                _ => "",
+            let scroll = match part {
+                Part::Rounds | Part::Problems => " class=\"scroll\" tabindex=\"0\" role=\"region\"",
+                Part::Plots => " class=\"plots\"",
+                Part::Now | Part::People | Part::Privacy => "",
             };
-            let part = self.part(name, snapshot);
+            let part = self.part(part, snapshot);
             // writing to a string does not fail
             let _ = writeln!(
                 body,
@@ -145,7 +157,7 @@ impl View {
 
     /// Returns the parts that change as a JSON object of HTML.
     pub(super) fn parts(&self, snapshot: &Snapshot) -> String {
-        let parts = PARTS.iter().map(|(name, _)| ((*name).to_owned(), self.part(name, snapshot).into()));
+        let parts = PARTS.iter().map(|&(part, name, _)| (name.to_owned(), self.part(part, snapshot).into()));
         serde_json::Value::Object(parts.collect()).to_string()
     }
 
@@ -159,16 +171,16 @@ impl View {
         )
     }
 
-    fn part(&self, name: &str, snapshot: &Snapshot) -> String {
+    fn part(&self, part: Part, snapshot: &Snapshot) -> String {
         let records = &snapshot.records;
         let records = &records[records.len().saturating_sub(POINTS)..];
-        match name {
-            "now" => self.now(snapshot),
-            "plots" => plots(records),
-            "people" => self.people(snapshot),
-            "privacy" => self.privacy(records),
-            "rounds" => rounds(records),
-            _ => self.problems(records),
+        match part {
+            Part::Now => self.now(snapshot),
+            Part::Plots => plots(records),
+            Part::People => self.people(snapshot),
+            Part::Privacy => self.privacy(records),
+            Part::Rounds => rounds(records),
+            Part::Problems => self.problems(records),
         }
     }
 
@@ -246,7 +258,7 @@ impl View {
                     let _ = write!(out, "<p>A single user occupies {singles} of the last sum's positions.</p>");
                 }
             }
-            (_, Some(singles)) => {
+            (Profile::Sparse, Some(singles)) => {
                 let _ = write!(
                     out,
                     "<p><label>Share of the last sum's positions that a single user occupies: <b>{}</b><br>\
@@ -258,7 +270,7 @@ impl View {
                     Unit::Percent.write(singles)
                 );
             }
-            (_, None) => out.push_str("<p class=\"soft\">No sum has been opened yet.</p>"),
+            (Profile::Sparse, None) => out.push_str("<p class=\"soft\">No sum has been opened yet.</p>"),
         }
         if let Some(users) = last.and_then(|r| r.users) {
             let _ = write!(
@@ -274,7 +286,7 @@ impl View {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for record in records.iter().rev().filter(|r| !is_published(r)).take(20) {
             let reason = record.reason.clone().unwrap_or_else(|| "see the log".into());
-            let what = format!("round {} {}: {reason}", record.round, record.ending.name());
+            let what = format!("round {} {}: {reason}", record.round, record.ending);
             rows.push(vec![what, date(record.ended_at), "1".into()]);
         }
         for (code, count, last) in self.metrics.incidents() {
@@ -296,7 +308,7 @@ impl View {
 }
 
 fn is_published(record: &RoundRecord) -> bool {
-    record.ending == RoundEnding::Published
+    record.ending == Ending::Published
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -368,7 +380,7 @@ fn rounds(records: &[RoundRecord]) -> String {
         .map(|r| {
             vec![
                 r.round.to_string(),
-                r.ending.name().into(),
+                r.ending.as_str().into(),
                 r.users.map_or(String::new(), |users| users.to_string()),
                 write(Unit::Percent, r.accuracy),
                 write(Unit::Percent, r.sparsity),

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::{Digest, Round, UserId};
+use dphe::{Digest, ErrorCode, Round, UserId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::UserCommand;
 use crate::hex;
 use crate::http::MAX_CHUNK;
 use crate::http::client::{Answer, Backoff, Client, ClientError};
-use crate::http::problem::{HttpErrorCode, ProblemCode};
+use crate::http::problem::{HttpErrorCode, Problem, ProblemCode};
 use crate::http::server::timeout_for;
 use dphe::wire::{Kind, decode_list};
 
@@ -114,7 +114,7 @@ impl AggregatorClient {
         let mut backoff = Backoff::new(MAX_RETRY_DELAY);
         loop {
             match self.try_upload(round, &message).await {
-                Err(error) if error.is_transient() => {
+                Err(error) if may_upload_later(&error) => {
                     let wait = backoff.wait_after(&error);
                     tracing::debug!(%error, ?wait, "the upload will be retried");
                     tokio::time::sleep(wait).await;
@@ -157,6 +157,15 @@ impl AggregatorClient {
             }
         }
     }
+}
+
+/// Returns whether an upload that was refused may be accepted later in the same round. The user has the ticket of the
+/// round, so an aggregator that does not know the round is about to: it is a replica that has not caught up.
+fn may_upload_later(error: &ClientError) -> bool {
+    let round_is_unknown = |problem: &Problem| {
+        matches!(problem.code, ProblemCode::Protocol(ErrorCode::Order | ErrorCode::Future))
+    };
+    error.is_transient() || matches!(error, ClientError::Problem(problem) if round_is_unknown(problem))
 }
 
 fn messages_of(answer: &Answer) -> Result<Vec<Bytes>, ClientError> {

@@ -24,7 +24,7 @@ pub struct UploadRecord {
     /// The hash of its body.
     pub body_hash: Digest,
     /// The fingerprints of its noise, to detect reuse.
-    pub noise: Vec<u8>,
+    pub fingerprints: Vec<u8>,
     /// The length of the upload in bytes.
     pub bytes: u64,
 }
@@ -102,7 +102,7 @@ impl RoundStore {
     ///
     /// # Errors
     /// [`StoreError`]. The batch may or may not be stored then. It is safe to repeat the call.
-    pub async fn commit<E, F: Future<Output = Result<Vec<u8>, E>>>(
+    pub async fn store_batch<E, F: Future<Output = Result<Vec<u8>, E>>>(
         &self,
         round: Round,
         batch: &[UploadRecord],
@@ -111,7 +111,7 @@ impl RoundStore {
     ) -> Result<Result<BatchOutcome, E>, StoreError> {
         // all replicas insert in the same order, which prevents deadlocks
         let mut batch: Vec<&UploadRecord> = batch.iter().collect();
-        batch.sort_by_key(|header| header.user);
+        batch.sort_by_key(|record| record.user);
         let work = async {
             let mut connection = self.store.acquire().await?;
             connection.db()?.execute("BEGIN").await?;
@@ -194,7 +194,7 @@ impl RoundStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn headers(
+    pub async fn upload_records(
         &self,
         round: Round,
         last: Option<UserId>,
@@ -208,7 +208,7 @@ impl RoundStore {
             let last = last.map_or(0, |user| i64::from(user.get()));
             query.bind(round_to_i64(round)).bind(last).bind(i64::from(limit)).fetch_all(db).await
         });
-        rows.await?.iter().map(header).collect()
+        rows.await?.iter().map(upload_record).collect()
     }
 
     /// Returns the numbers of the partial sums.
@@ -377,9 +377,9 @@ fn random_version() -> Result<i64, StoreError> {
     Ok(i64::from_be_bytes(bytes) | 1)
 }
 
-fn header(row: &PgRow) -> Result<UploadRecord, StoreError> {
+fn upload_record(row: &PgRow) -> Result<UploadRecord, StoreError> {
     let bytes = row.try_get::<i64, _>(3)?.unsigned_abs();
-    Ok(UploadRecord { user: user(row, 0)?, body_hash: digest(row, 1)?, noise: row.try_get(2)?, bytes })
+    Ok(UploadRecord { user: user(row, 0)?, body_hash: digest(row, 1)?, fingerprints: row.try_get(2)?, bytes })
 }
 
 /// Inserts the uploads of a batch. Returns why the batch cannot be stored, if so.
@@ -393,7 +393,7 @@ async fn insert_uploads(
     lock(db, round, if max_users.is_some() { "" } else { "_shared" }).await?;
     let query = sqlx::query("SELECT 1 FROM rounds WHERE round = $1 AND NOT closed");
     let collecting = query.bind(round_to_i64(round)).fetch_optional(&mut *db).await?;
-    let users: Vec<i64> = batch.iter().map(|header| i64::from(header.user.get())).collect();
+    let users: Vec<i64> = batch.iter().map(|record| i64::from(record.user.get())).collect();
     if collecting.is_some() {
         let query = sqlx::query(
             "INSERT INTO uploads (round, user_id, body_hash, noise, bytes) \
@@ -403,9 +403,9 @@ async fn insert_uploads(
         let done = query
             .bind(round_to_i64(round))
             .bind(&users)
-            .bind(batch.iter().map(|header| header.body_hash.as_bytes().to_vec()).collect::<Vec<_>>())
-            .bind(batch.iter().map(|header| &header.noise[..]).collect::<Vec<_>>())
-            .bind(batch.iter().map(|header| header.bytes.cast_signed()).collect::<Vec<_>>())
+            .bind(batch.iter().map(|record| record.body_hash.as_bytes().to_vec()).collect::<Vec<_>>())
+            .bind(batch.iter().map(|record| &record.fingerprints[..]).collect::<Vec<_>>())
+            .bind(batch.iter().map(|record| record.bytes.cast_signed()).collect::<Vec<_>>())
             .execute(&mut *db)
             .await?;
         if done.rows_affected() == batch.len() as u64 {

@@ -67,7 +67,7 @@ impl Recover for AggregatorParty {
             (UPLOAD, State::Collecting(mut collection)) => {
                 let upload: Signed<Upload> = record.message(0, roster)?;
                 let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
-                collection.fold(&upload, user, roster, self.session.threads)?;
+                collection.add_upload(&upload, user, roster, self.session.threads)?;
                 self.state = State::Collecting(collection);
             }
             (FREEZE, State::Collecting(collection)) => {

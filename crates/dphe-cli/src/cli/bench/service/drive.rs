@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::load::{AbusiveClientCounts, AbusiveClients, LoadUsers, Pace, Poller, send};
-use dphe::{Roster, Round};
+use dphe::{PartyId, Roster, Round};
+use dphe_service::certificates::party_name;
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::{PgAddress, PgStore};
 use tokio::time::{sleep, timeout};
@@ -123,26 +124,21 @@ impl Service {
 
     fn start(&self, directory: &Path, ports: &[u16]) -> Result<Vec<PartyProcess>, CliError> {
         let log = |name: &str| directory.join(format!("{name}.log"));
-        let spawn = |name: &str, role: &str, more: &[String]| {
+        let spawn = |name: &str, party: PartyId, more: &[String]| {
             let storage = match &self.database {
-                Some(url) if role == "aggregator" => Storage::Database(url.clone()),
+                Some(url) if party == PartyId::Aggregator => Storage::Database(url.clone()),
                 _ => Storage::Directory(data(directory, name)),
             };
-            PartyProcess::spawn(
-                name,
-                &["serve", role],
-                &directory.join("kits").join(role),
-                &storage,
-                more,
-                log(name),
-            )
+            let kit = directory.join("kits").join(party_name(party));
+            PartyProcess::spawn(name, party, &kit, &storage, more, log(name))
         };
-        let mut services = vec![spawn("key-generator", "key-generator", &[])?];
+        let mut services = vec![spawn(&party_name(PartyId::KeyGenerator), PartyId::KeyGenerator, &[])?];
         for (at, port) in ports[1..].iter().enumerate() {
             let more = ["--listen".to_owned(), format!("127.0.0.1:{port}")];
-            let name =
-                if self.replicas == 1 { "aggregator".into() } else { format!("aggregator-{}", at + 1) };
-            services.push(spawn(&name, "aggregator", &more)?);
+            let party = PartyId::Aggregator;
+            let name = party_name(party);
+            let name = if self.replicas == 1 { name } else { format!("{name}-{}", at + 1) };
+            services.push(spawn(&name, party, &more)?);
         }
         Ok(services)
     }

@@ -106,8 +106,8 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
     /// Records the end of a round, deletes what is not needed any more, and schedules the next round.
     pub(super) async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
         let record = std::mem::take(&mut self.recording).end(round, ending, self.roster.floor());
-        let (name, reason) = (record.ending.name(), record.reason.as_deref());
-        self.metrics.ended(name);
+        self.metrics.ended(Some(ending));
+        let (name, reason) = (ending.as_str(), record.reason.as_deref());
         tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
         let json = serde_json::to_string(&record).unwrap_or_default();
         self.driver.store.put_round_record(round, &json).await?;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dphe::party::{Action, AggregatorEvent, AggregatorPhase, Party as _, Time};
 use dphe::wire::{Header, Kind, RoundTicket, Signed, encode_list};
-use dphe::{Digest, Round, UserId};
+use dphe::{Digest, PartyId, Round, UserId};
 
 use super::super::{AggregatorStatus, Snapshot};
 use super::{AggregatorActor, Timer};
 use crate::Error;
+use crate::certificates::party_name;
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore};
 
@@ -68,7 +69,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
             _ => party.collected(),
         };
         Ok(AggregatorStatus {
-            party: "aggregator".into(),
+            party: party_name(PartyId::Aggregator),
             task: self.roster.task().id().to_string(),
             round: party.round().get(),
             rounds: self.rounds,
@@ -92,7 +93,16 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
                     let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
                     snapshot.ticket = Some((ticket.hash(), encode_list(&[message]).into()));
                 }
-                _ => closing.push(message.into()),
+                Kind::Publish | Kind::Close => closing.push(message.into()),
+                Kind::RoundOpen
+                | Kind::Upload
+                | Kind::UploadAck
+                | Kind::Freeze
+                | Kind::FreezeAck
+                | Kind::Decrypt
+                | Kind::RoundResult => {
+                    return Err(Error::Unexpected { what: "the answer to a poll has a message for nobody" });
+                }
             }
         }
         if let Some(round) = closing.last().and_then(|message| Header::peek(message).ok()?.round) {

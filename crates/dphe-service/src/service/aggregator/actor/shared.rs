@@ -27,8 +27,8 @@ pub(in super::super) struct SharedRound {
 const COUNT_INTERVAL: u64 = 200;
 /// The interval at which new uploads alone are published to the other replicas, in milliseconds.
 const PUBLISH_INTERVAL: u64 = 1_000;
-/// The amount of noise that is read from the database at once, in bytes.
-const NOISE_PAGE_BYTES: usize = 1 << 18;
+/// The length of the fingerprints that are read from the database at once, in bytes.
+const PAGE_BYTES: usize = 1 << 18;
 
 impl SharedRound {
     pub(in super::super) fn new(round_store: RoundStore, threads: Threads) -> Self {
@@ -57,8 +57,8 @@ impl SharedRound {
         publish
     }
 
-    /// Reads the participants and sums of a frozen round, page by page. Noise takes most of the memory of a round, and
-    /// checking it takes long where there are many ciphertexts.
+    /// Reads the participants and sums of a frozen round, page by page. Fingerprints take most of the memory of a
+    /// round, and comparing them takes long where there are many ciphertexts.
     async fn read_back(
         &self,
         round: Round,
@@ -68,10 +68,11 @@ impl SharedRound {
         let (mut uploads, mut limit): (Vec<Participant>, u32) = (Vec::new(), 16);
         let mut refused = None;
         loop {
-            let page = self.round_store.headers(round, uploads.last().map(|last| last.user), limit).await?;
+            let page =
+                self.round_store.upload_records(round, uploads.last().map(|last| last.user), limit).await?;
             let Some(last) = page.last() else { break };
             limit =
-                u32::try_from(NOISE_PAGE_BYTES / last.noise.len().max(1)).unwrap_or(u32::MAX).clamp(1, 500);
+                u32::try_from(PAGE_BYTES / last.fingerprints.len().max(1)).unwrap_or(u32::MAX).clamp(1, 500);
             for UploadRecord { user, body_hash, bytes, .. } in &page {
                 recording.upload(*user, usize::try_from(*bytes).unwrap_or(usize::MAX));
                 uploads.push(Participant { user: *user, body_hash: *body_hash });
@@ -79,7 +80,7 @@ impl SharedRound {
             // the record of a round names its participants even if the round fails
             if refused.is_none() {
                 (collected, refused) = add(collected, move |collected| {
-                    page.iter().try_for_each(|header| collected.add_user(header.user, &header.noise))
+                    page.iter().try_for_each(|record| collected.add_user(record.user, &record.fingerprints))
                 })
                 .await?;
             }
@@ -160,7 +161,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
         self.schedule.cancel(Timer::CountShared);
         let Some(shared) = &mut self.shared else { return Ok(()) };
         shared.round_store.freeze(round).await?;
-        let collected = self.driver.party()?.empty();
+        let collected = self.driver.party_mut()?.empty();
         let refused = match shared.read_back(round, collected, &mut self.recording).await? {
             Ok((collected, uploads)) => {
                 let event = AggregatorEvent::Collected { collected: Box::new(collected), uploads };
