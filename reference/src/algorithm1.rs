@@ -1,5 +1,5 @@
-//! Algorithm 1 of the paper, "Averaging Classifiers Securely with DPHE", as printed. This is not what a deployment runs;
-//! see docs/paper-map.md, section 3.
+//! Algorithm 1 of the paper, "Averaging Classifiers Securely with DPHE", as printed. This is not what a deployment
+//! runs; see docs/paper-map.md, section 3.
 //!
 //! The code follows section 2 of the paper. It uses real matrices with all their zeros, so it is only for small D.
 //! Numbers in brackets refer to the paper's equations:

@@ -178,9 +178,9 @@ impl Collecting {
     /// Adds the updates that another value has collected in the same round. A replica adds up checked uploads with it.
     ///
     /// # Errors
-    /// [`Error::Stale`], [`Error::Future`] or [`Error::OtherTask`] for another round or task, [`Error::Conflict`] if both
-    /// have an update of the same user, [`Error::Size`] for too many users, and [`Error::NonceReuse`] if they repeat
-    /// noise. After these errors, nothing has changed.
+    /// [`Error::Stale`], [`Error::Future`] or [`Error::OtherTask`] for another round or task, [`Error::Conflict`] if
+    /// both have an update of the same user, [`Error::Size`] for too many users, and [`Error::NonceReuse`] if they
+    /// repeat noise. After these errors, nothing has changed.
     pub fn merge(&mut self, other: Self, threads: Threads) -> Result<(), Error> {
         other.round().check(self.round())?;
         if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {

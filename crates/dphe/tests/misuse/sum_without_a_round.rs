@@ -3,6 +3,6 @@ use dphe::scheme::{SealedSum, SealedValues};
 
 fn main() {}
 
-pub fn forge(values: SealedValues, dense: SealedValues) -> SealedSum {
-    SealedSum { values, dense, users: Vec::new() }
+pub fn forge(values: SealedValues, packed: SealedValues) -> SealedSum {
+    SealedSum { values, packed, users: Vec::new() }
 }
