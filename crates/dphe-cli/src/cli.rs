@@ -2,7 +2,6 @@
 
 mod backup;
 mod bench;
-mod certificate;
 mod completions;
 mod data;
 mod demo;
@@ -72,8 +71,6 @@ enum Command {
     Verify(verify::Verify),
     Backup(backup::Backup),
     #[command(subcommand)]
-    Certificate(certificate::Certificate),
-    #[command(subcommand)]
     Bench(bench::BenchCommand),
     Completions(completions::Completions),
     Man(man::Man),
@@ -102,7 +99,6 @@ impl Cli {
             Command::Status(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Backup(command) => command.run(),
-            Command::Certificate(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dphe::PartyId;
-use dphe_service::certificates::party_name;
+use dphe_service::party::party_name;
 
 use crate::args::{DATABASE_VARIABLE, Storage};
 use crate::cli::CliError;

@@ -1,5 +1,5 @@
 //! Checks `deploy/` and docs/operations.md: systemd accepts the units, options and metrics exist, alerts fire,
-//! certificates can be renewed during a task, and the documented commands work.
+//! and the documented commands work.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,13 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use dphe::ErrorCode;
 use dphe::wire::Ending;
-use dphe::{ErrorCode, PartyId, UserId};
 use dphe_features::{FeatureTable, TableLabels, write_npz};
-use dphe_service::certificates::{certificate_name, new_key, request};
-use dphe_service::hex;
 use dphe_service::http::problem::HttpErrorCode;
-use dphe_service::kit::Kit;
 use dphe_service::model::Model;
 use support::{CLASSES, FEATURES, Plan, SEED, Town, samples, write_samples};
 
@@ -343,83 +340,11 @@ fn metric(address: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Returns a request in which the party of this kit asks for a user's certificate, for its own key.
-fn forged(kit: &Kit, user: u32, signed: bool) -> String {
-    let (task, party) = (kit.roster().task().id(), PartyId::User(UserId::new(user).unwrap()));
-    let identity = kit.roster().identity(party).unwrap();
-    let pem = request(&certificate_name(task, party, &identity), &new_key().unwrap()).unwrap();
-    let pem = pem.replace('\r', "");
-    let signature = hex::encode(&kit.identity().unwrap().sign_certificate_request(task, pem.as_bytes()));
-    let mut text = format!(
-        "format = 1\nparty = \"user-{user}\"\ntask_id = \"{task}\"\nidentity = \"{}\"\nrequest = '''\n{pem}'''\n",
-        hex::encode(&identity.to_bytes())
-    );
-    if signed {
-        text += &format!("signature = \"{signature}\"\n");
-    }
-    text
-}
-
-/// A crash between the two writes of `dphe certificate install` leaves a kit that is refused. Running the command again
-/// repairs it.
+/// Restarts parties during a task, and checks that all metrics of alerts and dashboard exist.
 #[test]
-fn certificate_install_recovers_from_a_crash() {
-    let town = Town::on_free_ports(Plan::default());
-    let here = town.directory.path();
-    let run = |args: &[&str]| {
-        let output = dphe(here, args);
-        (output.status.success(), said(&output))
-    };
-    let (done, told) = run(&["certificate", "issue", "--kit", "kits/key-generator", "--party", "user-1"]);
-    assert!(done, "{told}");
-    let new =
-        ["--certificate", "certificates/user-1/certificate.pem", "--key", "certificates/user-1/tls.key"];
-    let install = || run(&[&["certificate", "install", "--kit", "kits/user-1"], &new[..]].concat());
-    let kit = town.path("kits/user-1");
-    let file = |name: &str| std::fs::read(kit.join(name)).unwrap();
-    let copy = |from: &str, to: &str| std::fs::copy(kit.join(from), kit.join(to)).unwrap();
-    let before = (file("certificate.pem"), file("tls.key"));
-
-    // the new key was written, and the certificate was not
-    std::fs::copy(town.path("certificates/user-1/tls.key"), kit.join("tls.key")).unwrap();
-    let (done, told) = install();
-    assert!(
-        !done && told.contains("a TLS key or certificate cannot be used"),
-        "without the old pair, it says what is wrong: {told}"
-    );
-    std::fs::write(kit.join("tls.key"), &before.1).unwrap();
-    copy("certificate.pem", "certificate.pem.old");
-    copy("tls.key", "tls.key.old");
-    std::fs::copy(town.path("certificates/user-1/tls.key"), kit.join("tls.key")).unwrap();
-    assert!(Kit::read(&kit).is_err());
-    let (done, told) = install();
-    assert!(done, "{told}");
-    assert_eq!(Kit::read(&kit).unwrap().party(), PartyId::User(UserId::new(1).unwrap()));
-    let wanted = |name: &str| std::fs::read(town.path("certificates/user-1").join(name)).unwrap();
-    assert_eq!((file("certificate.pem"), file("tls.key")), (wanted("certificate.pem"), wanted("tls.key")));
-    assert_eq!((file("certificate.pem.old"), file("tls.key.old")), before);
-
-    // a kit that is broken for another reason is not changed
-    std::fs::write(kit.join("roster.bin"), "no roster").unwrap();
-    assert!(!install().0);
-    assert_eq!((file("certificate.pem"), file("tls.key")), (wanted("certificate.pem"), wanted("tls.key")));
-}
-
-/// Renews the certificates of all parties during a task, and checks that all metrics of alerts and dashboard exist.
-#[test]
-fn certificates_are_renewed_and_metrics_exported_during_rounds() {
+fn metrics_of_alerts_and_dashboard_are_exported_during_rounds() {
     let town = Town::on_free_ports(Plan { rounds: 6, time: ("30s", "60s"), ..Plan::default() });
     let here = town.directory.path();
-    let done = |args: &[&str]| {
-        let output = dphe(here, args);
-        assert!(output.status.success(), "{args:?}: {}", said(&output));
-        said(&output)
-    };
-    let refused = |args: &[&str]| {
-        let output = dphe(here, args);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", said(&output));
-        said(&output)
-    };
     let observe = [free_address(), free_address(), free_address()];
     let start = |party: &str, command: &[&str], observe: &str| {
         let (kit, data) = (format!("kits/{party}"), format!("data/{party}"));
@@ -442,100 +367,14 @@ fn certificates_are_renewed_and_metrics_exported_during_rounds() {
     // the third user joins at the end, and rounds wait for it
     wait("they begin", &log, || round() == 1 && metric(&observe[2], "dphe_ready") == Some(1.0));
 
-    // with a key made by the key generator, for the aggregator and itself
-    let end = |n: usize| metric(&observe[n], "dphe_certificate_end_timestamp_seconds");
-    let before = end(0).unwrap();
-    done(&[
-        "certificate",
-        "issue",
-        "--kit",
-        "kits/key-generator",
-        "--party",
-        "aggregator",
-        "--party",
-        "key-generator",
-        "--days",
-        "30",
-    ]);
-    let install = |party: &str, from: &str| {
-        let (kit, from) = (format!("kits/{party}"), format!("{from}/"));
-        done(&[
-            "certificate",
-            "install",
-            "--kit",
-            &kit,
-            "--certificate",
-            &format!("{from}certificate.pem"),
-            "--key",
-            &format!("{from}tls.key"),
-        ])
-    };
-    for party in ["aggregator", "key-generator"] {
-        install(party, &format!("certificates/{party}"));
-    }
     aggregator.restart();
-    wait("the aggregator is back", &log, || end(0).is_some_and(|end| end < before - 300.0 * 86_400.0));
-    // the others continue with their old certificates
+    wait("the aggregator is back", &log, || metric(&observe[0], "dphe_ready") == Some(1.0));
     let mut third = user(2, "127.0.0.1:0");
     wait("the round continues", &log, || round() >= 2);
     generator.restart();
-    // with the user's own key, by a request
-    done(&["certificate", "request", "--kit", "kits/user-1", "--output", "new"]);
-    done(&[
-        "certificate",
-        "issue",
-        "--kit",
-        "kits/key-generator",
-        "--with",
-        "new/request.toml",
-        "--output",
-        "answer",
-    ]);
-    assert!(!town.path("answer/user-1/tls.key").exists(), "the key stays where it was made");
-    std::fs::copy(town.path("answer/user-1/certificate.pem"), town.path("new/certificate.pem")).unwrap();
-    install("user-1", "new");
     if first.ended().is_none() {
         first.restart();
     }
-
-    // a key and certificate that do not match are refused, and nothing is changed
-    let kit = |file: &str| std::fs::read(town.path("kits/user-2").join(file)).unwrap();
-    let as_it_was = (kit("certificate.pem"), kit("tls.key"));
-    let into = |certificate: &str, key: &str| {
-        refused(&[
-            "certificate",
-            "install",
-            "--kit",
-            "kits/user-2",
-            "--certificate",
-            certificate,
-            "--key",
-            key,
-        ])
-    };
-    let error = into("new/certificate.pem", "new/tls.key");
-    assert!(error.contains("another party or task"), "{error}");
-    let error = into("kits/user-2/certificate.pem", "new/tls.key");
-    assert!(error.contains("a TLS key or certificate cannot be used"), "{error}");
-    assert_eq!((kit("certificate.pem"), kit("tls.key")), as_it_was);
-    // a request in another party's name, an unknown party, a kit without a CA
-    let request = read(&town.path("new/request.toml")).replace("user-1", "user-2");
-    std::fs::write(town.path("forged.toml"), request).unwrap();
-    let issue = ["certificate", "issue", "--kit", "kits/key-generator", "--output", "never"];
-    let error = refused(&[&issue[..], &["--with", "forged.toml"]].concat());
-    assert!(error.contains("another identity"), "{error}");
-    // a forged request with the public parts of another's, unsigned or signed by the forger
-    for (signed, why) in
-        [(false, "it is not signed"), (true, "the signature was not made by the party's identity")]
-    {
-        std::fs::write(town.path("forged.toml"), forged(&town.kit("user-1"), 2, signed)).unwrap();
-        let error = refused(&[&issue[..], &["--with", "forged.toml"]].concat());
-        assert!(error.contains("the request of user-2") && error.contains(why), "{error}");
-    }
-    assert!(refused(&[&issue[..], &["--party", "user-9"]].concat()).contains("there is no party"));
-    let error = refused(&["certificate", "issue", "--kit", "kits/user-1", "--output", "never"]);
-    assert!(error.contains("this kit belongs to user-1"), "{error}");
-    assert!(!town.path("never").exists());
 
     // metrics, during the last rounds or after them
     let looked_for = all_expressions();
@@ -659,10 +498,8 @@ fn commands_of_the_operations_guide_work() {
                     std::fs::rename(here.join("kits").join(party), place(party).join(party)).unwrap();
                     write_table(n, &place(party).join("features.npz"));
                 }
-                for name in ["identity.key", "tls.key"] {
-                    std::fs::rename(here.join("my-keys").join(name), place("user-3/user-3").join(name))
-                        .unwrap();
-                }
+                let key = here.join("my-keys/identity.key");
+                std::fs::rename(key, place("user-3/user-3/identity.key")).unwrap();
             }
             ["doctor", "--kit"] => {
                 // no party runs yet, which is reported
@@ -706,22 +543,6 @@ fn commands_of_the_operations_guide_work() {
                 }
             }
             ["backup", "--kit"] | ["verify", "--kit"] => succeed(&at, &args),
-            ["certificate", "issue"] => {
-                if line.contains("--with") {
-                    std::fs::copy(place("user-3/new/request.toml"), at.join("user-3-request.toml")).unwrap();
-                }
-                succeed(&at, &args);
-            }
-            ["certificate", "request"] => succeed(&at, &args),
-            ["certificate", "install"] => {
-                let made = place("key-generator");
-                std::fs::rename(made.join("certificates/aggregator"), at.join("new")).unwrap();
-                succeed(&at, &args);
-                let answer = made.join("for-user-3/user-3/certificate.pem");
-                std::fs::rename(answer, place("user-3/new/certificate.pem")).unwrap();
-                let args: Vec<String> = args.iter().map(|arg| arg.replace("aggregator", "user-3")).collect();
-                succeed(&place("user-3"), &args);
-            }
             ["init", "next.toml"] => {
                 succeed(&place("user-3"), &args);
                 let next = read(&place("user-3/next.toml"));
@@ -735,7 +556,7 @@ fn commands_of_the_operations_guide_work() {
         }
         ran += 1;
     }
-    assert!(ran >= 14, "{ran} commands");
+    assert!(ran >= 13, "{ran} commands");
     // every command within a sentence exists
     for name in text.split("`dphe ").skip(1).map(|rest| rest.split(['`', ' ']).next().unwrap()) {
         let output = dphe(here, &[name, "--help"]);

@@ -67,11 +67,9 @@ fn task_file_and_kits_are_created_and_never_overwritten() {
     assert!(error.contains("kits already exists") && error.contains("hint: "), "{error}");
 
     let kits = directory.join("kits");
-    assert!(!kits.join("user-2/identity.key").exists() && !kits.join("user-2/tls.key").exists());
+    assert!(!kits.join("user-2/identity.key").exists());
     assert!(Kit::read(&kits.join("user-2")).is_err());
-    for name in ["identity.key", "tls.key"] {
-        std::fs::copy(directory.join("own").join(name), kits.join("user-2").join(name)).unwrap();
-    }
+    std::fs::copy(directory.join("own/identity.key"), kits.join("user-2/identity.key")).unwrap();
     for name in ["key-generator", "aggregator", "user-1", "user-2", "user-3"] {
         // short keys are accepted only by callers that ask for them
         assert!(Kit::read(&kits.join(name)).is_err());
@@ -83,7 +81,6 @@ fn task_file_and_kits_are_created_and_never_overwritten() {
         }
         // no kit has the secrets of another party
         assert_eq!(kits.join(name).join("paillier.key").exists(), name == "key-generator");
-        assert_eq!(kits.join(name).join("authority.key").exists(), name == "key-generator");
     }
     // a request for another task, or for an unknown user
     let other = directory.join("other");
@@ -106,13 +103,13 @@ fn secret_files_are_readable_by_their_owner_only() {
     for name in ["key-generator", "aggregator", "user-1"] {
         let kit = town.kit_directory(name);
         assert_eq!(mode(&kit), 0o700);
-        for secret in ["identity.key", "tls.key", "seeds.bin"] {
+        for secret in ["identity.key", "seeds.bin"] {
             assert_eq!(mode(&kit.join(secret)), 0o600, "{name}/{secret}");
         }
     }
     // a secret that others can read is refused
     let kit = town.kit_directory("user-1");
-    std::fs::set_permissions(kit.join("tls.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(kit.join("identity.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = Kit::read(&kit).unwrap_err();
     assert!(error.to_string().contains("others on this machine can read"), "{error}");
     assert!(error.hint().unwrap().contains("chmod 600"));
@@ -124,16 +121,7 @@ fn kit_with_files_of_another_kit_is_refused() {
     let other = Town::on_free_ports(Plan::default());
     let (one, two) = (town.kit_directory("user-1"), town.kit_directory("user-2"));
     let foreign = other.kit_directory("user-1");
-    let names = [
-        "kit.toml",
-        "task.toml",
-        "roster.bin",
-        "authority.pem",
-        "certificate.pem",
-        "tls.key",
-        "identity.key",
-        "seeds.bin",
-    ];
+    let names = ["kit.toml", "task.toml", "roster.bin", "identity.key", "seeds.bin"];
     let usable = || Kit::read(&one).and_then(|kit| kit.user_keys().map(drop));
     usable().unwrap();
     for name in names {
@@ -146,8 +134,8 @@ fn kit_with_files_of_another_kit_is_refused() {
         };
         // from another user, from another run, damaged, empty, too long, missing
         check(&std::fs::read(two.join(name)).unwrap(), "another user's");
-        // addresses may differ from run to run; another CA is noticed by the peer in the handshake
-        if !["task.toml", "authority.pem"].contains(&name) {
+        // addresses may differ from run to run
+        if name != "task.toml" {
             check(&std::fs::read(foreign.join(name)).unwrap(), "another run's");
         }
         check(b"", "empty");
@@ -163,6 +151,17 @@ fn kit_with_files_of_another_kit_is_refused() {
         }
         usable().unwrap();
     }
+}
+
+#[test]
+fn kit_of_an_older_format_is_refused_with_a_remedy() {
+    let town = Town::on_free_ports(Plan::default());
+    let path = town.kit_directory("user-1").join("kit.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("format = 2"), "{text}");
+    std::fs::write(&path, text.replace("format = 2", "format = 1")).unwrap();
+    let error = refused(town.directory.path(), &["doctor", "--kit", "kits/user-1"]);
+    assert!(error.contains("format 1") && error.contains("make new kits with `dphe keygen`"), "{error}");
 }
 
 #[test]
@@ -186,10 +185,7 @@ fn doctor_reports_unreachable_peers_and_bad_kits() {
     let town = Town::on_free_ports(Plan::default());
     let directory = town.directory.path();
     let well = done(directory, &["doctor", "--kit", "kits/key-generator", "--data", "d"]);
-    assert!(
-        well.contains("ok    kit") && well.contains("ok    certificate") && well.contains("is free"),
-        "{well}"
-    );
+    assert!(well.contains("ok    kit") && well.contains("ok    mode") && well.contains("is free"), "{well}");
     assert!(well.contains("only its file mode protects the decryption key"), "{well}");
     // no peer is running yet
     let output = dphe(directory, &["doctor", "--kit", "kits/user-1", "--format", "json"]);

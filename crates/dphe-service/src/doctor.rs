@@ -7,13 +7,12 @@ use axum::http::Method;
 use bytes::Bytes;
 use dphe::{KeyLengths, PartyId};
 use serde::Serialize;
-use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 use crate::Error;
-use crate::certificates::{party_name, server_name};
 use crate::http::client::{Answer, Client, ClientError};
 use crate::kit::Kit;
+use crate::party::party_name;
 use crate::store::{SqliteStore, StoreError};
 
 /// The result of a check.
@@ -42,10 +41,8 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-/// The largest difference between two clocks that is reported as fine. Certificates are valid by the clock.
+/// The largest difference between two clocks that is reported as fine. Times in logs and reports depend on clocks.
 const SKEW: Duration = Duration::from_secs(60);
-/// Certificates that expire within this many days are reported.
-const EXPIRES_SOON_DAYS: i64 = 14;
 
 /// Checks a kit, and a data directory if one is given.
 pub async fn examine(directory: &Path, data: Option<&Path>, key_lengths: KeyLengths) -> Vec<Finding> {
@@ -76,7 +73,6 @@ pub async fn examine(directory: &Path, data: Option<&Path>, key_lengths: KeyLeng
     }
     findings.keys(&kit);
     findings.directory_mode(directory);
-    findings.certificate(&kit);
     if let Some(data) = data {
         findings.data(data).await;
     }
@@ -99,15 +95,14 @@ pub fn peers(party: PartyId) -> Vec<PartyId> {
 /// Asks a service of the task for its status.
 ///
 /// # Errors
-/// Fails if the service cannot be reached, or if its certificate is not that of the party.
+/// Fails if the service cannot be reached, or if it does not prove the party's identity.
 pub async fn ask_status(kit: &Kit, party: PartyId) -> Result<Answer, Error> {
     let parties = &kit.task_file().parties;
     let address = match party {
         PartyId::KeyGenerator => &parties.key_generator,
         _ => &parties.aggregator,
     };
-    let name = server_name(kit.roster(), party)?;
-    let mut client = Client::new(address.clone(), name, kit.tls().client()?, 1 << 20);
+    let mut client = Client::new(address.clone(), kit.tls().client(party)?, 1 << 20);
     let answer = client.send(Method::GET, "/v1/status", None, Bytes::new(), Duration::from_secs(10)).await?;
     Ok(answer)
 }
@@ -173,25 +168,6 @@ impl Findings {
     #[cfg(not(unix))]
     fn directory_mode(&mut self, _: &Path) {}
 
-    fn certificate(&mut self, kit: &Kit) {
-        let Some(validity) = kit.tls().validity() else {
-            return self.bad("certificate", "the certificate cannot be read".into(), None);
-        };
-        let now = OffsetDateTime::now_utc();
-        let left = (validity.to - now).whole_days();
-        let renew = || Some("Run `dphe certificate issue` with the key generator's kit.".to_owned());
-        if now < validity.from {
-            let hint = Some("Set the clock of this machine.".into());
-            self.bad("certificate", format!("not valid before {}", validity.from.date()), hint);
-        } else if now > validity.to {
-            self.bad("certificate", format!("expired on {}", validity.to.date()), renew());
-        } else if left < EXPIRES_SOON_DAYS {
-            self.note("certificate", format!("valid for {left} more days"), renew());
-        } else {
-            self.ok("certificate", format!("valid for {left} more days"));
-        }
-    }
-
     async fn data(&mut self, directory: &Path) {
         match SqliteStore::open(directory).await {
             Ok(store) => {
@@ -232,7 +208,7 @@ impl Findings {
     async fn peer(&mut self, kit: &Kit, peer: PartyId) {
         match ask_status(kit, peer).await {
             Ok(answer) => {
-                self.ok("peer", format!("the {} answers and has the right certificate", party_name(peer)));
+                self.ok("peer", format!("the {} answers and has the right identity", party_name(peer)));
                 self.clock(answer.date);
             }
             Err(error @ Error::Client(ClientError::Transport { .. })) => {
@@ -251,7 +227,11 @@ impl Findings {
         if skew <= SKEW {
             self.ok("clock", found);
         } else {
-            self.note("clock", found, Some("Set both clocks. Certificates depend on them.".into()));
+            self.note(
+                "clock",
+                found,
+                Some("Set both clocks. Times in logs and reports depend on them.".into()),
+            );
         }
     }
 }

@@ -34,14 +34,8 @@ pub enum Error {
     /// A request to a service failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A certificate cannot be created or used.
-    #[error("a certificate cannot be created or used: {reason}")]
-    Certificate {
-        /// The cause.
-        reason: String,
-    },
-    /// A TLS key or certificate cannot be used.
-    #[error("a TLS key or certificate cannot be used: {0}")]
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
     Tls(rustls::Error),
     /// A model file cannot be read or written.
     #[error(transparent)]
@@ -109,9 +103,7 @@ impl Error {
                 "Try again, or stop the party first. Run `dphe verify` to check a data directory.".into(),
             ),
             Self::Client(_) => Some("Run `dphe doctor` to see which services can be reached.".into()),
-            Self::Certificate { .. } | Self::Tls(_) => {
-                Some("Run `dphe doctor` to check the files of the kit.".into())
-            }
+            Self::Tls(_) => Some("Run `dphe doctor` to check the files of the kit.".into()),
             _ => None,
         }
     }

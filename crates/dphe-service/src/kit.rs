@@ -6,22 +6,17 @@
 //! | `kit.toml` | all | the party's name, and the hash of the roster |
 //! | `task.toml` | all | the task file |
 //! | `roster.bin` | all | the roster, signed by the key generator |
-//! | `authority.pem`, `certificate.pem` | all | the task's certificate authority (CA); this party's certificate |
-//! | `tls.key`, `identity.key` | all, secret | the private keys of the certificate and of the identity |
+//! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
 //! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key |
 //! | `paillier.key` | key generator, secret | the decryption key |
-//! | `authority.key` | key generator, secret | the CA's private key |
-//! | `certificate.pem.old`, `tls.key.old` | any, after `dphe certificate install` | the previous certificate and key |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
 //! | `initial.model` | aggregator | the initial global weights |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
 mod make;
-mod renew;
 mod request;
 
 pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
-pub use renew::{install_certificate, issue_certificates, request_certificate};
 pub use request::{Request, make_request};
 
 use std::path::{Path, PathBuf};
@@ -31,13 +26,15 @@ use dphe::{AggregatorKeys, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roste
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::certificates::{TlsIdentity, certificate_name, party_name, party_of};
 use crate::hex;
 use crate::key_file::{self, KeyFileError};
 use crate::model::Model;
+use crate::party::{party_name, party_of};
 use crate::task_file::TaskFile;
+use crate::tls::TlsIdentity;
 
-const FORMAT: u32 = 1;
+/// Kits of format 1 had certificates.
+const FORMAT: u32 = 2;
 const START: &str = "initial.safetensors";
 const DASHBOARD_TOKEN: &str = "dashboard.token";
 /// The name of the same file in kits of version 0.1.0.
@@ -116,15 +113,21 @@ impl KitError {
     /// Returns a hint for the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotAKit { .. } => "Set `--kit` to a directory made by `dphe keygen`, such as kits/user-1.".into(),
-            Self::Foreign { .. } => "Copy the whole kit again. Files from different `dphe keygen` runs cannot be mixed.".into(),
+            Self::NotAKit { .. } => {
+                "Set `--kit` to a directory made by `dphe keygen`, such as kits/user-1.".into()
+            }
+            Self::Foreign { .. } => {
+                "Copy the whole kit again. Files from different `dphe keygen` runs cannot be mixed.".into()
+            }
             Self::Role { found: PartyId::User(_), .. } => "Run `dphe join` with this kit.".into(),
             Self::Role { found: found @ (PartyId::Aggregator | PartyId::KeyGenerator), .. } => {
                 format!("Run `dphe serve {}` with this kit.", party_name(*found))
             }
-            Self::Exists { .. } => "Choose another directory with `--output`. Kits are never overwritten.".into(),
+            Self::Exists { .. } => {
+                "Choose another directory with `--output`. Kits are never overwritten.".into()
+            }
             Self::Request { .. } => {
-                "Make a new request from the same task file with `dphe keygen --request`, or with `dphe certificate request`.".into()
+                "Make a new request from the same task file with `dphe keygen --request`.".into()
             }
         })
     }
@@ -152,7 +155,7 @@ impl Kit {
             toml::from_str(&text).map_err(|error| not_a_kit(format!("kit.toml: {}", error.message())))?;
         if file.format != FORMAT {
             return Err(not_a_kit(format!(
-                "the kit has format {}, but this program reads format {FORMAT}",
+                "the kit has format {}, but this program reads format {FORMAT}; make new kits with `dphe keygen`",
                 file.format
             ))
             .into());
@@ -169,22 +172,13 @@ impl Kit {
         if Some(roster.task().id()) != task_file.id() || file.task_id != task_file.task.id {
             return Err(foreign("task.toml", "the file describes another task").into());
         }
-        let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?.identity();
-        if roster.identity(party)? != identity {
+        let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?;
+        if roster.identity(party)? != identity.identity() {
             return Err(foreign("identity.key", "the roster has another identity for this party").into());
         }
-        let tls = TlsIdentity::from_pem(
-            &read(folder, "authority.pem")?,
-            &read(folder, "certificate.pem")?,
-            &read_secret(folder, "tls.key")?,
-        )?;
-        if tls.name() != Some(certificate_name(roster.task().id(), party, &identity)) {
-            return Err(foreign("certificate.pem", "the certificate names another party or task").into());
-        }
-        // fails if key and certificate are not a pair
-        tls.client()?;
         let needs_passphrase = file.passphrase.unwrap_or(false);
         let roster = Arc::new(roster);
+        let tls = TlsIdentity::new(identity, roster.clone());
         Ok(Self { folder: folder.into(), party, needs_passphrase, task_file, roster, tls, key_lengths })
     }
 
@@ -208,7 +202,7 @@ impl Kit {
         &self.roster
     }
 
-    /// Returns the party's certificate and key.
+    /// Returns the party's side of TLS.
     pub fn tls(&self) -> &TlsIdentity {
         &self.tls
     }

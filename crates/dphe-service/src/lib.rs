@@ -4,7 +4,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`task_file`], [`kit`], [`certificates`], [`key_file`] | from a task file to a party's kit |
+//! | [`task_file`], [`kit`], [`party`], [`tls`], [`key_file`] | from a task file to a party's kit, and its connections |
 //! | [`store`] | durable logs and archives: SQLite and PostgreSQL |
 //! | [`http`] | server, client, middleware, problems and limits |
 //! | [`service`] | the three parties as services, and the aggregator's dashboard |
@@ -16,7 +16,6 @@
 //! | `error`, `names` | [`Error`]; named enums in JSON |
 
 pub mod backup;
-pub mod certificates;
 pub mod chart;
 pub mod doctor;
 mod error;
@@ -29,12 +28,14 @@ pub mod kit;
 pub mod learning;
 pub mod model;
 mod names;
+pub mod party;
 pub mod samples;
 pub mod service;
 pub mod store;
 pub mod task_file;
 pub mod telemetry;
 pub mod tensorboard;
+pub mod tls;
 pub mod verify;
 
 pub use error::Error;

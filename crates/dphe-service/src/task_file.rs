@@ -41,9 +41,6 @@ pub struct TaskSection {
     pub users: u32,
     /// The number of rounds.
     pub rounds: u64,
-    /// The validity of certificates, in days.
-    #[serde(default = "valid_days")]
-    pub valid_days: u32,
 }
 
 /// The addresses of the services.
@@ -114,10 +111,6 @@ impl std::str::FromStr for Milliseconds {
         let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a time"))?;
         number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text:?} is too long"))
     }
-}
-
-fn valid_days() -> u32 {
-    365
 }
 
 /// An error in a task file.
@@ -209,8 +202,6 @@ impl TaskFile {
         require(time.min <= time.max, "collect: time.min is above time.max")?;
         require(time.max.0 > 0, "collect: time.max is 0, so no user could upload")?;
         require(self.task.rounds > 0, "task: rounds is 0")?;
-        require(self.task.valid_days > 0, "task: valid_days is 0")?;
-        require(self.task.valid_days <= 36_500, "task: valid_days is above 36,500")?;
         require(self.task.users <= TaskParams::MOST_USERS, "task: users is above 65,536")?;
         self.learner.check().map_err(|error| TaskFileError::Value { what: format!("learner: {error}") })?;
         require(

@@ -93,8 +93,6 @@ pub struct Metrics {
     pub leads: Gauge,
     /// 1 if the party accepts requests.
     pub ready: Gauge,
-    /// When the certificate expires, in seconds since 1970, or 0 if unknown.
-    pub certificate_end: Gauge,
     refusals: Mutex<BTreeMap<&'static str, (u64, SystemTime)>>,
     rounds: Mutex<Rounds>,
     phase: Mutex<Option<Phase>>,
@@ -122,7 +120,6 @@ impl Default for Metrics {
             step_milliseconds: Gauge::default(),
             leads: Gauge::default(),
             ready: Gauge::default(),
-            certificate_end: Gauge::default(),
             refusals: Mutex::default(),
             rounds: Mutex::new(Rounds { endings: BTreeMap::new(), since: Instant::now(), last: None }),
             phase: Mutex::default(),
@@ -262,11 +259,6 @@ impl Metrics {
             let help = "Seconds from the end of the previous round, or from the start, to the end of the last round.";
             plain(&mut out, "dphe_last_round_seconds", "gauge", help, seconds);
         }
-        if self.certificate_end.get() > 0 {
-            let name = "dphe_certificate_end_timestamp_seconds";
-            let end = self.certificate_end.get() as f64;
-            plain(&mut out, name, "gauge", "When the certificate expires.", end);
-        }
         let start = since_epoch(self.started);
         plain(&mut out, "process_start_time_seconds", "gauge", "When the party started.", start);
         for (name, kind, help, value) in own_process() {
@@ -321,7 +313,6 @@ mod tests {
         assert!(text.contains("dphe_phase{phase=\"collecting\"} 1\n"), "{text}");
         assert!(text.contains("dphe_phase{phase=\"idle\"} 0\n"), "{text}");
         assert!(text.contains("\ndphe_last_round_seconds 0"), "{text}");
-        assert!(!text.contains("dphe_certificate_end"), "unknown, so not exported: {text}");
         // every line is a comment, or a name and a number
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (_, value) = line.rsplit_once(' ').unwrap();

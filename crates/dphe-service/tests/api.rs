@@ -9,6 +9,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,7 +18,6 @@ use axum::http::Method;
 use bytes::Bytes;
 use dphe::{Digest, ErrorCode, PartyId};
 use dphe_learn::Seed;
-use dphe_service::certificates::server_name;
 use dphe_service::hex;
 use dphe_service::http::client::{Client, ClientError};
 use dphe_service::http::openapi;
@@ -27,9 +27,10 @@ use dphe_service::learning::{LinearModelMaker, LinearTrainer};
 use dphe_service::service::aggregator::AggregatorService;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::SqliteStore;
+use dphe_service::tls::ClientTls;
 use serde_json::Value;
 use support::{Plan, SEED, Town, samples};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 /// An aggregator and a key generator in this process.
 struct Services {
@@ -60,8 +61,7 @@ impl Services {
     fn client(&self, by: &str, to: PartyId) -> Client {
         let address = if to == PartyId::Aggregator { self.town.aggregator } else { self.town.key_generator };
         let kit = self.town.kit(by);
-        let name = server_name(kit.roster(), to).unwrap();
-        Client::new(address.to_string(), name, kit.tls().client().unwrap(), 1 << 24)
+        Client::new(address.to_string(), kit.tls().client(to).unwrap(), 1 << 24)
     }
 
     /// Waits until the aggregator's status satisfies a condition.
@@ -268,19 +268,34 @@ struct Run {
     seed: u64,
 }
 
+/// Forwards plain connections to a service over TLS, because Python's TLS does not know raw public keys.
+async fn proxy(tls: ClientTls, service: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut plain, _)) = listener.accept().await {
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let stream = TcpStream::connect(service).await?;
+                let mut secure = tls.connect(stream).await?;
+                tokio::io::copy_bidirectional(&mut plain, &mut secure).await
+            });
+        }
+    });
+    address
+}
+
 async fn requests(services: &Services, python: &std::path::Path, run: Run) -> u64 {
     let Run { by, to, round, count, seed } = run;
     let town = &services.town;
     let address = if to == PartyId::Aggregator { town.aggregator } else { town.key_generator };
-    let kit = town.kit(by);
-    let name = server_name(kit.roster(), to).unwrap().to_str().into_owned();
+    let address = proxy(town.kit(by).tls().client(to).unwrap(), address).await;
     let model = town.kit("aggregator").initial_model().unwrap();
     let user = by.strip_prefix("user-").unwrap_or("1").to_owned();
     let mut command = Command::new(python);
     command
         .arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/api.py"))
-        .args([&address.to_string(), &name])
-        .arg(town.kit_directory(by))
+        .arg(address.to_string())
         .args([&round.to_string(), &user, &hex::encode(Digest::of_model(&model).as_bytes())])
         .args([&count.to_string(), &seed.to_string()])
         .current_dir(town.directory.path())

@@ -1,4 +1,4 @@
-//! Hostile clients: wrong certificates, no TLS, wrong lengths, slow senders, replays. Each is refused with its code,
+//! Hostile clients and servers: wrong identities, no TLS, wrong lengths, slow senders, replays. Each is refused with its code,
 //! early, and without disturbing others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -17,9 +17,8 @@ use axum::routing::put as put_route;
 use bytes::Bytes;
 use dphe::party::{Action, Party as _, PartyContext, Time, UserEvent, UserParty};
 use dphe::wire::{Header, Kind, decode_list};
-use dphe::{ErrorCode, Identity, IdentityKey, PartyId, Round, UserId};
+use dphe::{ErrorCode, IdentityKey, PartyId, Round, UserId};
 use dphe_paillier::Threads;
-use dphe_service::certificates::{Authority, TlsIdentity, Validity, certificate_name, new_key, server_name};
 use dphe_service::hex;
 use dphe_service::http::MAX_CHUNK;
 use dphe_service::http::client::{Client, ClientError};
@@ -32,13 +31,15 @@ use dphe_service::service::aggregator::AggregatorService;
 use dphe_service::service::{ServiceOptions, key_generator};
 use dphe_service::store::SqliteStore;
 use dphe_service::telemetry::Metrics;
+use dphe_service::tls::{ClientStream, TlsIdentity};
+use rustls::pki_types::CertificateDer;
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{SignatureAlgorithm, SignatureScheme};
 use support::{Plan, Town, rng, samples};
-use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 /// An aggregator and a key generator, without users.
 struct Services {
@@ -87,19 +88,11 @@ async fn services_with(plan: Plan, limits: Limits) -> Services {
 impl Services {
     fn client(&self, tls: &TlsIdentity, to: PartyId) -> Client {
         let address = if to == PartyId::Aggregator { self.town.aggregator } else { self.town.key_generator };
-        let name = server_name(self.town.kit("user-1").roster(), to).unwrap();
-        Client::new(address.to_string(), name, tls.client().unwrap(), 1 << 24)
+        Client::new(address.to_string(), tls.client(to).unwrap(), 1 << 24)
     }
 
     fn user(&self, name: &str) -> Client {
         self.client(self.town.kit(name).tls(), PartyId::Aggregator)
-    }
-
-    fn authority(&self) -> Authority {
-        let read = |name: &str| {
-            std::fs::read_to_string(self.town.kit_directory("key-generator").join(name)).unwrap()
-        };
-        Authority::from_pem(&read("authority.pem"), &read("authority.key")).unwrap()
     }
 }
 
@@ -122,65 +115,101 @@ fn code(result: Result<Bytes, ClientError>) -> String {
     }
 }
 
-/// Returns a certificate with this name from this authority.
-fn tls(authority: &Authority, trusted: &Authority, name: &str, validity: Validity) -> TlsIdentity {
-    let key = new_key().unwrap();
-    let certificate = authority.issue(name, &key, validity).unwrap();
-    let pem = key.serialize_pem();
-    TlsIdentity::from_pem(trusted.certificate_pem().as_bytes(), certificate.as_bytes(), pem.as_bytes())
-        .unwrap()
+/// Signs handshakes with one identity and presents the public key of another.
+#[derive(Debug)]
+struct Impostor(Arc<IdentityKey>);
+
+impl SigningKey for Impostor {
+    fn choose_scheme(&self, _: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        Some(Box::new(Self(self.0.clone())))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+}
+
+impl Signer for Impostor {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        Ok(self.0.sign_handshake(message).unwrap().to_vec())
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ED25519
+    }
+}
+
+/// Accepts every server, for clients whose own key is wrong.
+#[derive(Debug)]
+struct AnyServer;
+
+impl rustls::client::danger::ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &rustls::pki_types::ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Asks for the status with an own TLS configuration, and returns what came back.
+async fn status_with(address: std::net::SocketAddr, config: rustls::ClientConfig) -> Vec<u8> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = rustls::pki_types::ServerName::try_from("dphe.internal").unwrap();
+    let mut answer = Vec::new();
+    // in TLS 1.3 the client notices at its first read
+    if let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+        let _ = stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: dphe\r\nconnection: close\r\n\r\n").await;
+        let _ = stream.read_to_end(&mut answer).await;
+    }
+    answer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_outside_the_roster_are_refused_in_the_handshake() {
+async fn identities_outside_the_roster_are_refused_in_the_handshake() {
     let services = services().await;
     let town = &services.town;
     let kit = town.kit("user-1");
-    let task = kit.roster().task().id();
-    let user = |n| PartyId::User(UserId::new(n).unwrap());
-    let identity = |party| kit.roster().identity(party).unwrap();
-    let (own, other_authority) = (services.authority(), Authority::new(task, Validity::days(1)).unwrap());
-    let now = OffsetDateTime::now_utc();
-    let day = time::Duration::days(1);
-    let expired = Validity { from: now - 3 * day, to: now - day };
-    let not_yet = Validity { from: now + day, to: now + 3 * day };
-    let good = Validity::days(1);
-    let stranger: Identity = IdentityKey::generate(&mut rng(3)).identity();
-    let other_task = dphe::TaskId::from_bytes([9; 16]);
-    let name = |party| certificate_name(task, party, &identity(party));
-    let one = name(user(1));
-    let cases: Vec<(&str, TlsIdentity, PartyId)> = vec![
-        ("expired", tls(&own, &own, &one, expired), PartyId::Aggregator),
-        ("not yet valid", tls(&own, &own, &one, not_yet), PartyId::Aggregator),
-        ("another authority", tls(&other_authority, &own, &one, good), PartyId::Aggregator),
-        (
-            "another task",
-            tls(&own, &own, &certificate_name(other_task, user(1), &identity(user(1))), good),
-            PartyId::Aggregator,
-        ),
-        (
-            "another identity",
-            tls(&own, &own, &certificate_name(task, user(1), &stranger), good),
-            PartyId::Aggregator,
-        ),
-        (
-            "not enrolled",
-            tls(&own, &own, &certificate_name(task, user(9), &stranger), good),
-            PartyId::Aggregator,
-        ),
-        (
-            "another's identity",
-            tls(&own, &own, &certificate_name(task, user(1), &identity(user(2))), good),
-            PartyId::Aggregator,
-        ),
-        ("no such role", tls(&own, &own, "admin.dphe.internal", good), PartyId::Aggregator),
+    let unknown = TlsIdentity::new(IdentityKey::generate(&mut rng(3)), kit.roster().clone());
+    let cases = [
+        ("an identity outside the roster", unknown, PartyId::Aggregator),
         // users may not connect to the key generator
-        ("a user at G", tls(&own, &own, &one, good), PartyId::KeyGenerator),
+        ("a user at G", kit.tls().clone(), PartyId::KeyGenerator),
     ];
-    // the same certificate from the right authority is accepted, so the cases fail for their own reasons
-    get(&mut services.client(&tls(&own, &own, &one, good), PartyId::Aggregator), "/v1/status").await.unwrap();
-    let aggregator = tls(&own, &own, &name(PartyId::Aggregator), good);
-    get(&mut services.client(&aggregator, PartyId::KeyGenerator), "/v1/status").await.unwrap();
+    // the same request with the right identity is accepted, so the cases fail for their own reasons
+    get(&mut services.user("user-1"), "/v1/status").await.unwrap();
+    let aggregator = town.kit("aggregator");
+    get(&mut services.client(aggregator.tls(), PartyId::KeyGenerator), "/v1/status").await.unwrap();
     for (case, tls, to) in cases {
         let metrics = if to == PartyId::Aggregator { &services.metrics } else { &services.generator };
         let before = metrics.refused_handshakes.get();
@@ -190,28 +219,65 @@ async fn certificates_outside_the_roster_are_refused_in_the_handshake() {
         assert!(matches!(result, Err(ClientError::Transport { .. })), "{case}: {result:?}");
         refused_handshakes(metrics, before + 1, case).await;
     }
-    // no certificate at all
-    let mut roots = rustls::RootCertStore::empty();
-    let authority =
-        rustls::pki_types::pem::PemObject::from_pem_slice(own.certificate_pem().as_bytes()).unwrap();
-    roots.add(authority).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let before = services.metrics.refused_handshakes.get();
-    let stream = TcpStream::connect(town.aggregator).await.unwrap();
-    let name = server_name(kit.roster(), PartyId::Aggregator).unwrap();
-    let mut answer = Vec::new();
-    // in TLS 1.3 the client notices at its first read
-    if let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await {
-        let _ = stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: dphe\r\n\r\n").await;
-        let _ = stream.read_to_end(&mut answer).await;
+
+    let builder = || {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider);
+        builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap()
+    };
+    let any = || builder().dangerous().with_custom_certificate_verifier(Arc::new(AnyServer));
+    let with_key = |public: PartyId, secret: &str| {
+        let identity = kit.roster().identity(public).unwrap().to_bytes();
+        let public = rustls::sign::public_key_to_spki(&rustls::pki_types::alg_id::ED25519, identity);
+        let key = Impostor(Arc::new(town.kit(secret).identity().unwrap()));
+        let key = CertifiedKey::new(vec![CertificateDer::from(public.as_ref().to_vec())], Arc::new(key));
+        let key = rustls::client::AlwaysResolvesClientRawPublicKeys::new(Arc::new(key));
+        any().with_client_cert_resolver(Arc::new(key))
+    };
+    let user = |n| PartyId::User(UserId::new(n).unwrap());
+    let answer = status_with(town.aggregator, with_key(user(1), "user-1")).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "the control: {}", String::from_utf8_lossy(&answer));
+    let configurations = [
+        ("another user's public key", with_key(user(2), "user-1")),
+        ("the aggregator's public key", with_key(PartyId::Aggregator, "user-1")),
+        ("no key", any().with_no_client_auth()),
+        // a client that expects X.509 certificates
+        ("X.509", builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()),
+    ];
+    for (case, config) in configurations {
+        let before = services.metrics.refused_handshakes.get();
+        assert!(status_with(town.aggregator, config).await.is_empty(), "{case}");
+        refused_handshakes(&services.metrics, before + 1, case).await;
     }
-    assert!(answer.is_empty());
-    refused_handshakes(&services.metrics, before + 1, "no certificate").await;
+}
+
+/// The key generator hands out the aggregator's address. It must not be able to stand in the aggregator's place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_generator_in_the_place_of_the_aggregator_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let town = Town::new(Plan::default(), address, address);
+    let (kit, (_switch, stop)) = (town.kit("key-generator"), shutdown());
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    let router = Router::new().fallback(async move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        StatusCode::OK
+    });
+    let tls = kit.tls().server(|_| true).unwrap();
+    tokio::spawn(serve_tls(listener, tls, router, LIMITS, Arc::new(Metrics::default()), stop));
+    let user = town.kit("user-1");
+    let mut client =
+        Client::new(address.to_string(), user.tls().client(PartyId::Aggregator).unwrap(), 1 << 20);
+    let result = put(&mut client, "/v1/rounds/1/uploads/1?offset=0&total=9", vec![0; 9].into()).await;
+    let Err(ClientError::Transport { what }) = &result else { panic!("{result:?}") };
+    assert!(what.contains("failed to authenticate"), "{what}");
+    assert_eq!(seen.load(Ordering::Relaxed), 0, "nothing was sent");
+    // to a client that looks for the key generator it answers
+    let mut client =
+        Client::new(address.to_string(), user.tls().client(PartyId::KeyGenerator).unwrap(), 1 << 20);
+    get(&mut client, "/").await.unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
 /// Waits for the counter, which the service increments after it has closed the connection.
@@ -258,13 +324,12 @@ async fn connections_without_tls_are_closed_and_do_not_disturb_others() {
 }
 
 /// Opens a TLS connection of a party, for arbitrary bytes.
-async fn line(services: &Services, by: &str, to: PartyId) -> TlsStream<TcpStream> {
+async fn line(services: &Services, by: &str, to: PartyId) -> ClientStream<TcpStream> {
     let kit = services.town.kit(by);
     let address =
         if to == PartyId::Aggregator { services.town.aggregator } else { services.town.key_generator };
     let stream = TcpStream::connect(address).await.unwrap();
-    let name = server_name(kit.roster(), to).unwrap();
-    TlsConnector::from(kit.tls().client().unwrap()).connect(name, stream).await.unwrap()
+    kit.tls().client(to).unwrap().connect(stream).await.unwrap()
 }
 
 /// Sends raw bytes as user 1, for requests that no client would send.
@@ -296,8 +361,8 @@ async fn connections_per_party_are_limited() {
     let services = services().await;
     let (kit, other) = (services.town.kit("user-1"), services.town.kit("user-2"));
     let client = |kit: &dphe_service::kit::Kit| {
-        let name = server_name(kit.roster(), PartyId::Aggregator).unwrap();
-        Client::new(services.town.aggregator.to_string(), name, kit.tls().client().unwrap(), 1 << 20)
+        let tls = kit.tls().client(PartyId::Aggregator).unwrap();
+        Client::new(services.town.aggregator.to_string(), tls, 1 << 20)
     };
     // all of these connections belong to one user
     let mut held = Vec::new();
@@ -494,7 +559,7 @@ async fn key_generator_refuses_messages_of_other_kinds_and_parties() {
     // short enough to be written before the response arrives
     assert_eq!(code(post(&media("freeze"), vec![0; 8 << 10]).await), "size");
     assert_eq!(code(post(&media("close"), vec![0; 60]).await), "version");
-    // the key generator's own certificate may read the status but not send messages
+    // the key generator itself may read the status but not send messages
     let own = services.town.kit("key-generator");
     let mut own = services.client(own.tls(), PartyId::KeyGenerator);
     let sent = own.send(Method::POST, "/v1/messages", Some(&media("close")), vec![0; 60].into(), SOON).await;
@@ -646,11 +711,10 @@ async fn accepted_full_chunks_do_not_count_against_the_rate_limit() {
     let (kit, (_switch, stop)) = (town.kit("aggregator"), shutdown());
     let router = Router::new().route("/", put_route(async |_: Bytes| StatusCode::ACCEPTED));
     let limits = Limits { requests_per_second: 1, requests_at_once: 5, ..LIMITS };
-    let tls = kit.tls().server(kit.roster().clone(), |_| true).unwrap();
+    let tls = kit.tls().server(|_| true).unwrap();
     tokio::spawn(serve_tls(listener, tls, router, limits, Arc::new(Metrics::default()), stop));
-    let name = server_name(kit.roster(), PartyId::Aggregator).unwrap();
-    let mut client =
-        Client::new(address.to_string(), name, town.kit("user-1").tls().client().unwrap(), 1 << 20);
+    let tls = town.kit("user-1").tls().client(PartyId::Aggregator).unwrap();
+    let mut client = Client::new(address.to_string(), tls, 1 << 20);
     let chunk = Bytes::from(vec![7; MAX_CHUNK]);
     for n in 0..40 {
         put(&mut client, "/", chunk.clone()).await.unwrap_or_else(|error| panic!("chunk {n}: {error}"));

@@ -214,7 +214,7 @@ impl Demo {
         let squared_radius = setting.squared_radius;
         Ok(format!(
             "# the task of a demonstration, all on one machine\n\n\
-             [task]\nid = \"{id}\"\nname = \"demo\"\nusers = {users}\nrounds = {rounds}\nvalid_days = 1\n\n\
+             [task]\nid = \"{id}\"\nname = \"demo\"\nusers = {users}\nrounds = {rounds}\n\n\
              [parties]\naggregator = \"localhost:{aggregator}\"\nkey_generator = \"localhost:{key_generator}\"\n\n\
              [model]\nclasses = {classes}\nfeatures = {features}\ninitial = \"initial.safetensors\"\n\n\
              [learner]\npayload = \"{payload}\"\ncapacity = {capacity}\nloss = \"hinge\"\nstrength = {STRENGTH:?}\n\

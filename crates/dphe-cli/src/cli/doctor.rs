@@ -9,7 +9,7 @@ use dphe_service::doctor::{Health, examine};
 use super::{CliError, block_on};
 use crate::args::TextFormat;
 
-/// Check a kit, its certificate, the clock, the port and the peers
+/// Check a kit, the clock, the port and the peers
 #[derive(Args)]
 pub(crate) struct Doctor {
     /// The kit of the party

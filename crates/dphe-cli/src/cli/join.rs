@@ -62,7 +62,7 @@ impl Join {
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             // the directory is locked now
             let trainer = trainer.with_residual_file(self.data.join("residual.bin"));
-            let options = self.common.options(&kit).await?;
+            let options = self.common.options().await?;
             Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
         })?;
         println!("rounds       {}, of which {} include this user's update", summary.rounds, summary.included);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use dphe::hazmat::paper_keys;
 use dphe_paillier::Threads;
-use dphe_service::certificates::party_of;
 use dphe_service::kit::{KitPlan, Protection, Request, make_kits, make_request};
+use dphe_service::party::party_of;
 use dphe_service::task_file::TaskFile;
 
 use super::key::{ask_passphrase, generate};
@@ -22,11 +22,11 @@ pub(crate) struct Keygen {
     /// The directory for the kits, or for the keys of a request; it must not exist
     #[arg(short, long, default_value = "kits")]
     output: PathBuf,
-    /// Create only this party's identity and TLS keys (user-3, aggregator), and a request.toml to send to the operator
-    /// of the key generator
+    /// Create only this party's identity key (user-3, aggregator), and a request.toml to send to the operator of the key
+    /// generator
     #[arg(long, value_name = "PARTY", conflicts_with_all = ["with", "passphrase_file", "no_passphrase"])]
     request: Option<String>,
-    /// Create the kit of a party that sent this request, without its secret keys
+    /// Create the kit of a party that sent this request, without its secret key
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// Read the passphrase of the decryption key from the first line of this file
@@ -84,8 +84,8 @@ fn ask(task: &Path, party: &str, directory: &Path) -> Result<(), CliError> {
     let file = TaskFile::read(task).map_err(dphe_service::Error::from)?;
     let party = party_of(party).ok_or_else(|| CliError::UnknownParty { name: party.to_owned() })?;
     make_request(&file, party, directory, &mut os_rng()?)?;
-    println!("secret keys  {0}/identity.key, {0}/tls.key (keep them here)", directory.display());
+    println!("secret key   {}/identity.key (keep it here)", directory.display());
     println!("request      {}/request.toml (send it to the key generator)", directory.display());
-    println!("next         Copy both keys into your kit, then run `dphe doctor --kit DIR`.");
+    println!("next         Copy the key into your kit, then run `dphe doctor --kit DIR`.");
     Ok(())
 }

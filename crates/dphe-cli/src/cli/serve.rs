@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe::Profile;
@@ -21,7 +20,7 @@ use dphe_service::store::SqliteStore;
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::PgAddress;
 use dphe_service::task_file::Milliseconds;
-use dphe_service::telemetry::{LogOptions, Metrics, start_logging};
+use dphe_service::telemetry::{LogOptions, start_logging};
 use dphe_service::tensorboard::EventFile;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -147,16 +146,12 @@ impl ServiceArgs {
         self.threads.map_or_else(Threads::all, Threads::new)
     }
 
-    pub(super) async fn options(&self, kit: &Kit) -> Result<ServiceOptions, Error> {
+    pub(super) async fn options(&self) -> Result<ServiceOptions, Error> {
         let observe = match self.observe {
             Some(address) => Some(listen(&address.to_string()).await?),
             None => None,
         };
-        let metrics = Arc::new(Metrics::default());
-        if let Some(validity) = kit.tls().validity() {
-            metrics.certificate_end.set(validity.to.unix_timestamp());
-        }
-        Ok(ServiceOptions { threads: self.threads(), observe, metrics, ..ServiceOptions::default() })
+        Ok(ServiceOptions { threads: self.threads(), observe, ..ServiceOptions::default() })
     }
 }
 
@@ -231,7 +226,7 @@ impl ServeKeyGenerator {
         runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
-            let (options, listener) = (self.common.options(&kit).await?, listen(&address).await?);
+            let (options, listener) = (self.common.options().await?, listen(&address).await?);
             Ok(key_generator::run(&kit, &passphrase, store, listener, options, stop).await?)
         })
     }
@@ -267,7 +262,7 @@ impl ServeAggregator {
                     Store::Database(Box::new(address))
                 }
             };
-            let (mut options, listener) = (self.common.options(&kit).await?, listen(&address).await?);
+            let (mut options, listener) = (self.common.options().await?, listen(&address).await?);
             if let Some(directory) = &self.tensorboard {
                 let output = |source| CliError::Output { path: directory.clone(), source };
                 options.events = Some(EventFile::create(directory).map_err(output)?);

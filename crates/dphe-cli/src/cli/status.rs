@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
-use dphe_service::certificates::party_name;
 use dphe_service::doctor::ask_status;
 use dphe_service::kit::Kit;
+use dphe_service::party::party_name;
 
 use super::{CliError, block_on};
 use crate::args::TextFormat;

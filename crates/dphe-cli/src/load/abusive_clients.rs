@@ -1,5 +1,5 @@
 //! Clients that disturb the uploads of a load: idle connections, and uploads of a few bytes per second that never
-//! end. They use the certificates of users that do nothing else, and reconnect when a service closes the connection.
+//! end. They use the keys of users that do nothing else, and reconnect when a service closes the connection.
 //! The module also runs users that keep polling, as all real users do.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,24 +8,19 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::PartyId;
 use dphe::wire::max_upload_bytes;
 use dphe::wire::{Kind, RoundTicket, Signed};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use super::LoadUsers;
 use dphe_service::Error;
-use dphe_service::certificates::server_name;
 use dphe_service::hex;
 use dphe_service::http::client::{Backoff, Client, ClientError};
 use dphe_service::service::user::aggregator_client::{MAX_RETRY_DELAY, POLL_SECONDS, REQUEST_TIMEOUT};
+use dphe_service::tls::{ClientStream, ClientTls};
 
 /// The number of idle connections per user. A service accepts sixteen.
 const IDLE_PER_USER: usize = 8;
@@ -106,11 +101,10 @@ impl AbusiveClients {
         let shared = Arc::new(Shared::default());
         shared.begin(ticket);
         let mut tasks = JoinSet::new();
-        let name = server_name(load_users.roster(), PartyId::Aggregator)?;
         let bytes = max_upload_bytes(load_users.roster().task());
         let address = |at: usize| addresses[at % addresses.len()].clone();
         let connector = |at: usize, member: usize| -> Result<Connector, Error> {
-            Ok(Connector { address: address(at), name: name.clone(), tls: load_users.tls(member)? })
+            Ok(Connector { address: address(at), tls: load_users.tls(member)? })
         };
         for at in 0..wanted.idle {
             tasks.spawn(connector(at, load_users.honest() + at / IDLE_PER_USER)?.stay_idle(shared.clone()));
@@ -174,16 +168,15 @@ impl Shared {
 
 struct Connector {
     address: String,
-    name: ServerName<'static>,
-    tls: Arc<ClientConfig>,
+    tls: ClientTls,
 }
 
 impl Connector {
-    async fn open(&self) -> Option<TlsStream<TcpStream>> {
+    async fn open(&self) -> Option<ClientStream<TcpStream>> {
         let opened = timeout(CONNECT_TIMEOUT, async {
             let stream = TcpStream::connect(&self.address).await?;
             stream.set_nodelay(true)?;
-            TlsConnector::from(self.tls.clone()).connect(self.name.clone(), stream).await
+            self.tls.connect(stream).await
         });
         opened.await.ok()?.ok()
     }
@@ -252,7 +245,7 @@ async fn poll(mut client: Client, shared: Arc<Shared>) {
 }
 
 /// Sends a request head and then a few bytes per interval, until there is an answer. The last byte is never sent.
-async fn trickle(stream: &mut TlsStream<TcpStream>, head: &[u8], bytes: u64) -> std::io::Result<()> {
+async fn trickle(stream: &mut ClientStream<TcpStream>, head: &[u8], bytes: u64) -> std::io::Result<()> {
     stream.write_all(head).await?;
     stream.flush().await?;
     let mut left = bytes;

@@ -36,10 +36,10 @@ pub(crate) struct Published {
 }
 
 impl Poller {
-    /// Creates a poller that uses the first user's certificate.
+    /// Creates a poller that uses the first user's key.
     ///
     /// # Errors
-    /// Fails if the certificate cannot be used.
+    /// Fails if TLS cannot be set up.
     pub(crate) fn new(load_users: &LoadUsers, address: &str) -> Result<Self, Error> {
         Ok(Self { client: load_users.client(0, address)?, roster: load_users.roster().clone() })
     }

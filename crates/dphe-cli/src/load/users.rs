@@ -1,4 +1,4 @@
-//! The users of a load: real keys and certificates, and updates that are sealed in advance.
+//! The users of a load: real keys, and updates that are sealed in advance.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,10 +13,10 @@ use dphe_paillier::Plaintext;
 use rand_core::SeedableRng as _;
 
 use dphe_service::Error;
-use dphe_service::certificates::server_name;
 use dphe_service::http::client::Client;
 use dphe_service::http::max_list_bytes;
 use dphe_service::kit::{KitSet, UserKit};
+use dphe_service::tls::ClientTls;
 
 /// The users of a task. All send the same weights, so the expected sum is known.
 pub(crate) struct LoadUsers {
@@ -40,7 +40,7 @@ impl LoadUsers {
     /// Creates the users of these kits. The first `honest` of them will upload.
     ///
     /// # Errors
-    /// Fails if there are fewer users, or if a certificate cannot be issued.
+    /// Fails if there are fewer users.
     pub(crate) fn new(kits: &KitSet<'_>, honest: usize) -> Result<Self, Error> {
         let members: Vec<UserKit> =
             kits.roster().users().map(|user| kits.user(user)).collect::<Result<_, _>>()?;
@@ -173,14 +173,12 @@ impl LoadUsers {
 
     /// Returns a member's client for the aggregator at this address.
     pub(super) fn client(&self, member: usize, address: &str) -> Result<Client, Error> {
-        let name = server_name(&self.roster, PartyId::Aggregator)?;
-        let tls = self.members[member].tls.client()?;
-        Ok(Client::new(address.to_owned(), name, tls, max_list_bytes(&self.roster)))
+        Ok(Client::new(address.to_owned(), self.tls(member)?, max_list_bytes(&self.roster)))
     }
 
     /// Returns the TLS configuration of a member.
-    pub(super) fn tls(&self, member: usize) -> Result<Arc<rustls::ClientConfig>, Error> {
-        self.members[member].tls.client()
+    pub(super) fn tls(&self, member: usize) -> Result<ClientTls, Error> {
+        self.members[member].tls.client(PartyId::Aggregator)
     }
 }
 

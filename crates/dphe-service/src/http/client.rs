@@ -1,6 +1,5 @@
 //! An HTTP client of a service with one connection, which is re-established when it is lost. [`Backoff`] paces retries.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -10,14 +9,12 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rand_core::Rng as _;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use super::problem::{HttpErrorCode, PROBLEM, Problem, ProblemCode};
 use super::request_id::{REQUEST_ID, RequestId};
+use crate::tls::ClientTls;
 
 /// Why a request was not answered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -91,8 +88,7 @@ pub struct Answer {
 /// A client of one service.
 pub struct Client {
     address: String,
-    name: ServerName<'static>,
-    tls: Arc<ClientConfig>,
+    tls: ClientTls,
     /// The length of the longest response in bytes.
     max_response: u64,
     connection: Option<SendRequest<Body>>,
@@ -104,14 +100,9 @@ const MAX_REQUESTED_WAIT: u32 = 60;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Creates a client of the service at `address` whose certificate has this name.
-    pub fn new(
-        address: String,
-        name: ServerName<'static>,
-        tls: Arc<ClientConfig>,
-        max_response: u64,
-    ) -> Self {
-        Self { address, name, tls, max_response, connection: None }
+    /// Creates a client of the service at `address`.
+    pub fn new(address: String, tls: ClientTls, max_response: u64) -> Self {
+        Self { address, tls, max_response, connection: None }
     }
 
     /// Returns the length of the longest response in bytes.
@@ -122,7 +113,7 @@ impl Client {
     /// Creates a client of the same service with a connection of its own.
     #[must_use]
     pub fn new_connection(&self) -> Self {
-        Self::new(self.address.clone(), self.name.clone(), self.tls.clone(), self.max_response)
+        Self::new(self.address.clone(), self.tls.clone(), self.max_response)
     }
 
     /// Connects and completes the TLS handshake without sending a request.
@@ -135,7 +126,7 @@ impl Client {
                 ClientError::transport(&format!("{} cannot be reached", self.address), error)
             })?;
             let _ = stream.set_nodelay(true);
-            TlsConnector::from(self.tls.clone()).connect(self.name.clone(), stream).await.map_err(|error| {
+            self.tls.connect(stream).await.map_err(|error| {
                 ClientError::transport(&format!("{} failed to authenticate", self.address), error)
             })
         })

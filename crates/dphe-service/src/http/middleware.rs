@@ -17,7 +17,7 @@ use super::MAX_CHUNK;
 use super::problem::{HttpErrorCode, Problem};
 use super::request_id::{REQUEST_ID, RequestId};
 use super::server::{Limits, Peer};
-use crate::certificates::party_name;
+use crate::party::party_name;
 use crate::telemetry::Metrics;
 
 /// A rate limiter with a token bucket per party. Only parties of the roster can connect, so the number of buckets is

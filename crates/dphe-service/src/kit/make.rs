@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dphe::{Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, TaskParams, UserId, UserKeys};
 use dphe_federate::GlobalWeights;
@@ -11,13 +12,12 @@ use zeroize::Zeroizing;
 
 use super::{DASHBOARD_TOKEN, FORMAT, KitError, KitFile, Request, START};
 use crate::Error;
-use crate::certificates::{
-    Authority, TlsIdentity, Validity, certificate_name, new_key, party_name, read_request,
-};
 use crate::hex;
 use crate::key_file::{KeyFileError, write_public, write_secret};
 use crate::model::{Model, ModelError};
+use crate::party::party_name;
 use crate::task_file::TaskFile;
+use crate::tls::TlsIdentity;
 
 /// How the decryption key is protected.
 pub enum Protection {
@@ -116,10 +116,8 @@ pub struct KitSet<'a> {
     /// The identities of parties that sent no request, whose secret keys are created here.
     own: BTreeMap<PartyId, IdentityKey>,
     identities: BTreeMap<PartyId, Identity>,
-    roster: Roster,
+    roster: Arc<Roster>,
     user_keys: BTreeMap<UserId, UserKeys>,
-    authority: Authority,
-    validity: Validity,
 }
 
 /// The contents of a user's kit in memory, for load tests with thousands of users in one process.
@@ -130,7 +128,7 @@ pub struct UserKit {
     pub identity: IdentityKey,
     /// The seeds and the encryption key.
     pub keys: UserKeys,
-    /// A new certificate and its key.
+    /// The user's side of TLS.
     pub tls: TlsIdentity,
 }
 
@@ -156,7 +154,7 @@ impl<'a> KitSet<'a> {
         let mut identities: BTreeMap<PartyId, Identity> = BTreeMap::new();
         for party in plan.parties() {
             let identity = match plan.requests.get(&party) {
-                Some(request) => request.check(&plan.task_file)?.0,
+                Some(request) => request.check(&plan.task_file)?,
                 None => own.entry(party).or_insert_with(|| IdentityKey::generate(rng)).identity(),
             };
             identities.insert(party, identity);
@@ -179,9 +177,8 @@ impl<'a> KitSet<'a> {
             users.collect(),
         )?;
         let user_keys = roster.users().map(|user| (user, keys.enroll(user, rng))).collect();
-        let validity = Validity::days(plan.task_file.task.valid_days);
-        let authority = Authority::new(plan.task.id(), validity)?;
-        Ok(Self { plan, keys, sealed, passphrase, own, identities, roster, user_keys, authority, validity })
+        let roster = Arc::new(roster);
+        Ok(Self { plan, keys, sealed, passphrase, own, identities, roster, user_keys })
     }
 
     /// Returns the roster.
@@ -197,20 +194,9 @@ impl<'a> KitSet<'a> {
         let party = PartyId::User(user);
         let identity = self.own.get(&party).ok_or(NO_IDENTITY)?;
         let keys = self.user_keys.get(&user).ok_or(NO_KEYS)?.clone();
-        let name = certificate_name(self.plan.task.id(), party, &identity.identity());
-        let key = new_key()?;
-        let certificate = self.authority.issue(&name, &key, self.validity)?;
-        let tls = TlsIdentity::from_pem(
-            self.authority.certificate_pem().as_bytes(),
-            certificate.as_bytes(),
-            Zeroizing::new(key.serialize_pem()).as_bytes(),
-        )?;
-        Ok(UserKit {
-            user,
-            identity: IdentityKey::from_secret_bytes(&identity.to_secret_bytes())?,
-            keys,
-            tls,
-        })
+        let copy = || IdentityKey::from_secret_bytes(&identity.to_secret_bytes());
+        let tls = TlsIdentity::new(copy()?, self.roster.clone());
+        Ok(UserKit { user, identity: copy()?, keys, tls })
     }
 
     /// Writes the kit of a party into a new directory inside `output` and returns its path.
@@ -219,7 +205,6 @@ impl<'a> KitSet<'a> {
     /// Fails if the directory already exists or cannot be written.
     pub fn write(&self, party: PartyId, output: &Path, rng: &mut impl CryptoRng) -> Result<PathBuf, Error> {
         let plan = self.plan;
-        let identity = self.identities.get(&party).ok_or(NO_IDENTITY)?;
         let folder = output.join(party_name(party));
         make_folder(&folder)?;
         let public = |name: &str, bytes: &[u8]| write_public(&folder.join(name), bytes);
@@ -239,20 +224,6 @@ impl<'a> KitSet<'a> {
         if let Some(start) = &plan.start {
             public(START, start)?;
         }
-        public("authority.pem", self.authority.certificate_pem().as_bytes())?;
-        let name = certificate_name(plan.task.id(), party, identity);
-        let certificate = match plan.requests.get(&party) {
-            Some(request) => {
-                let key = read_request(request.check(&plan.task_file)?.1, &name)?;
-                self.authority.issue(&name, &key, self.validity)?
-            }
-            None => {
-                let key = new_key()?;
-                secret("tls.key", Zeroizing::new(key.serialize_pem()).as_bytes())?;
-                self.authority.issue(&name, &key, self.validity)?
-            }
-        };
-        public("certificate.pem", certificate.as_bytes())?;
         if let Some(identity) = self.own.get(&party) {
             secret("identity.key", &identity.to_secret_bytes())?;
         }
@@ -260,7 +231,6 @@ impl<'a> KitSet<'a> {
             PartyId::KeyGenerator => {
                 secret("seeds.bin", &self.keys.to_secret_bytes())?;
                 secret("paillier.key", &self.sealed)?;
-                secret("authority.key", self.authority.key_pem().as_bytes())?;
             }
             PartyId::Aggregator => {
                 secret("seeds.bin", &self.keys.aggregator_keys().to_secret_bytes())?;

@@ -38,13 +38,13 @@ use super::chunks::{ChunkFiles, UploadChunks};
 use super::dashboard::{Dashboard, DashboardServer};
 use super::{ServiceOptions, start_observing};
 use crate::Error;
-use crate::certificates::server_name;
 use crate::http::client::Client;
 use crate::http::problem::Problem;
 use crate::http::server::{PartyPermits, Shutdown, serve_tls};
 use crate::kit::Kit;
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore, StoreError};
+use crate::tls::ServerTls;
 
 /// The published state of a task, which handlers answer from.
 #[derive(Clone, Debug, Default)]
@@ -187,18 +187,17 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
 /// The HTTP endpoint of an aggregator, and its client of the key generator.
 struct Endpoint {
     roster: Arc<Roster>,
-    tls: Arc<rustls::ServerConfig>,
+    tls: ServerTls,
     key_generator: Client,
 }
 
 impl Endpoint {
     fn new(kit: &Kit) -> Result<Self, Error> {
         let roster = kit.roster().clone();
-        let (address, name) =
-            (kit.task_file().parties.key_generator.clone(), server_name(&roster, PartyId::KeyGenerator)?);
+        let address = kit.task_file().parties.key_generator.clone();
         let max_response = Kind::RoundResult.max_message_bytes(&roster);
-        let key_generator = Client::new(address, name, kit.tls().client()?, max_response);
-        Ok(Self { tls: kit.tls().server(roster.clone(), |_| true)?, roster, key_generator })
+        let key_generator = Client::new(address, kit.tls().client(PartyId::KeyGenerator)?, max_response);
+        Ok(Self { tls: kit.tls().server(|_| true)?, roster, key_generator })
     }
 
     /// Serves users and the dashboard until `shutdown`.

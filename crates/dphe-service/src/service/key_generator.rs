@@ -20,11 +20,11 @@ use tracing::Instrument as _;
 use super::driver::{Clock, Driver, Effect};
 use super::{ServiceOptions, start_observing};
 use crate::Error;
-use crate::certificates::party_name;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
 use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
 use crate::kit::Kit;
+use crate::party::party_name;
 use crate::store::LogStore;
 use crate::telemetry::Metrics;
 
@@ -124,9 +124,8 @@ pub async fn run<S: LogStore>(
         metrics: options.metrics.clone(),
         permits: Arc::new(Semaphore::new(MAX_MESSAGES)),
     };
-    // the key generator's own certificate is accepted, so that its operator can query the status
-    let tls =
-        kit.tls().server(roster, |party| matches!(party, PartyId::Aggregator | PartyId::KeyGenerator))?;
+    // the key generator's own key is accepted, so that its operator can query the status
+    let tls = kit.tls().server(|party| matches!(party, PartyId::Aggregator | PartyId::KeyGenerator))?;
     let server =
         serve_tls(listener, tls, router(api), options.limits, options.metrics.clone(), shutdown.clone());
     options.metrics.ready.set(1);

@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use super::driver::{Clock, Driver, Effect};
 use super::{ServiceOptions, start_observing};
 use crate::Error;
-use crate::certificates::server_name;
 use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
@@ -91,8 +90,7 @@ pub async fn run<S: LogStore + Archive>(
     )?;
     let client = Client::new(
         kit.task_file().parties.aggregator.clone(),
-        server_name(&roster, PartyId::Aggregator)?,
-        kit.tls().client()?,
+        kit.tls().client(PartyId::Aggregator)?,
         max_list_bytes(&roster),
     );
     let (sender, mut commands) = mpsc::channel(16);

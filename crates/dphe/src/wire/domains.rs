@@ -7,8 +7,8 @@ pub(crate) const MODEL: &str = "dphe/v1/model";
 pub(crate) const POLICY: &str = "dphe/v1/policy";
 /// The signed part of a roster.
 pub(crate) const ROSTER: &str = "dphe/v1/roster";
-/// A request for a certificate.
-pub(crate) const CERTIFICATE_REQUEST: &str = "dphe/v1/certificate-request";
+/// A request to be enrolled.
+pub(crate) const REQUEST: &str = "dphe/v1/request";
 /// The checksum of a party's keys at rest.
 pub(crate) const KEY_BYTES: &str = "dphe/v1/kit";
 /// The body of an upload.
@@ -43,7 +43,7 @@ mod tests {
             MODEL,
             POLICY,
             ROSTER,
-            CERTIFICATE_REQUEST,
+            REQUEST,
             KEY_BYTES,
             UPLOAD_BODY,
             SUM,

@@ -36,9 +36,16 @@ impl IdentityKey {
         Zeroizing::new(self.0.to_bytes())
     }
 
-    /// Signs a request for a TLS certificate in a task, so that no one else can request one for this identity.
-    pub fn sign_certificate_request(&self, task: TaskId, request: &[u8]) -> [u8; 64] {
-        self.sign(&certificate_request(task, request))
+    /// Signs a request to be enrolled in a task, which proves that its sender has this key.
+    pub fn sign_request(&self, task: TaskId, request: &[u8]) -> [u8; 64] {
+        self.sign(&request_digest(task, request))
+    }
+
+    /// Signs the transcript of a TLS 1.3 handshake. Returns `None` for anything else: what is signed for TLS begins
+    /// with 64 spaces and is longer than a digest, so that it can never be valid as the signature of a message.
+    pub fn sign_handshake(&self, transcript: &[u8]) -> Option<[u8; 64]> {
+        let is_handshake = transcript.len() > 98 && transcript.starts_with(&[b' '; 64]);
+        is_handshake.then(|| self.0.sign(transcript).to_bytes())
     }
 
     pub(crate) fn sign(&self, digest: &Digest) -> [u8; 64] {
@@ -71,17 +78,12 @@ impl Identity {
         self.0.to_bytes()
     }
 
-    /// Verifies that this identity signed a request for a certificate in a task.
+    /// Verifies that this identity signed a request to be enrolled in a task.
     ///
     /// # Errors
     /// [`Error::Signature`] if it did not.
-    pub fn verify_certificate_request(
-        &self,
-        task: TaskId,
-        request: &[u8],
-        signature: &[u8; 64],
-    ) -> Result<(), Error> {
-        self.verify(&certificate_request(task, request), signature)
+    pub fn verify_request(&self, task: TaskId, request: &[u8], signature: &[u8; 64]) -> Result<(), Error> {
+        self.verify(&request_digest(task, request), signature)
     }
 
     pub(crate) fn verify(&self, digest: &Digest, signature: &[u8; 64]) -> Result<(), Error> {
@@ -98,8 +100,8 @@ impl fmt::Debug for Identity {
 }
 
 /// A domain of its own, so that such a signature is never valid for a message.
-fn certificate_request(task: TaskId, request: &[u8]) -> Digest {
-    hash(domains::CERTIFICATE_REQUEST, &[task.as_bytes(), request])
+fn request_digest(task: TaskId, request: &[u8]) -> Digest {
+    hash(domains::REQUEST, &[task.as_bytes(), request])
 }
 
 #[cfg(test)]
@@ -107,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_request_is_verified_for_its_identity_and_task_only() {
+    fn request_is_verified_for_its_identity_and_task_only() {
         let (key, other) = (IdentityKey::from_seed(&[1; 32]), IdentityKey::from_seed(&[2; 32]));
         let (task, another) = (TaskId::from_bytes([3; 16]), TaskId::from_bytes([4; 16]));
-        let signature = key.sign_certificate_request(task, b"request");
+        let signature = key.sign_request(task, b"request");
         let check = |key: &IdentityKey, task, request: &[u8]| {
-            key.identity().verify_certificate_request(task, request, &signature)
+            key.identity().verify_request(task, request, &signature)
         };
         check(&key, task, b"request").unwrap();
         assert!(matches!(check(&other, task, b"request"), Err(Error::Signature)));
@@ -120,5 +122,15 @@ mod tests {
         assert!(matches!(check(&key, task, b"another"), Err(Error::Signature)));
         // it is not valid under another domain either
         assert!(key.identity().verify(&hash(domains::ROSTER, &[b"request"]), &signature).is_err());
+    }
+
+    #[test]
+    fn handshake_signatures_are_made_for_tls_transcripts_only() {
+        let key = IdentityKey::from_seed(&[1; 32]);
+        let transcript = [&[b' '; 64][..], b"TLS 1.3, server CertificateVerify\0", &[7; 32]].concat();
+        assert!(key.sign_handshake(&transcript).is_some());
+        for other in [&[][..], &[b' '; 64], &[0; 32], &[1; 131], &transcript[1..], &transcript[..98]] {
+            assert!(key.sign_handshake(other).is_none(), "{} bytes", other.len());
+        }
     }
 }

@@ -37,7 +37,7 @@ impl Roster {
     ///
     /// # Errors
     /// [`Error::Key`] if the encryption key does not have the task's length and noise mode, [`Error::Size`] for more
-    /// than 65,536 users, [`Error::Roster`] if two users have the same identity.
+    /// than 65,536 users, [`Error::Roster`] if two parties have the same identity.
     pub fn new(
         task: TaskParams,
         epoch: u32,
@@ -67,7 +67,7 @@ impl Roster {
             out.bytes(&identity.to_bytes());
         }
         let mut bytes = out.into_bytes();
-        check_distinct(&bytes[users_at..])?;
+        check_distinct(&bytes[users_at..], [&aggregator, &key_generator.identity()])?;
         let hash = hash(domains::ROSTER, &[&bytes]);
         bytes.extend_from_slice(&key_generator.sign(&hash));
         let (users, bytes, key_generator) =
@@ -116,7 +116,7 @@ impl Roster {
             users.push(user);
         }
         let signed = &bytes[..bytes.len() - input.rest().len()];
-        check_distinct(&signed[users_at..])?;
+        check_distinct(&signed[users_at..], [&aggregator, &key_generator])?;
         let hash = hash(domains::ROSTER, &[signed]);
         key_generator.verify(&hash, &input.get()?)?;
         input.finish()?;
@@ -174,6 +174,21 @@ impl Roster {
         }
     }
 
+    /// Returns the party with this identity.
+    pub fn party(&self, identity: &Identity) -> Option<PartyId> {
+        if *identity == self.aggregator {
+            return Some(PartyId::Aggregator);
+        }
+        if *identity == self.key_generator {
+            return Some(PartyId::KeyGenerator);
+        }
+        let key = identity.to_bytes();
+        let at = entries(&self.bytes[self.users_at..])[..self.users.len()]
+            .iter()
+            .position(|entry| *key_of(entry) == key)?;
+        self.users.get(at).copied().map(PartyId::User)
+    }
+
     /// Checks that a task and an encryption key are those of the roster.
     pub(crate) fn check_task(&self, task: &TaskParams, key: &EncryptionKey) -> Result<(), Error> {
         if *task != self.task {
@@ -197,8 +212,10 @@ fn key_of([_, _, _, _, key @ ..]: &UserEntry) -> &[u8; 32] {
 }
 
 /// Checks that identities are distinct. Two users with one identity would be one person, and count twice for the floor.
-fn check_distinct(users: &[u8]) -> Result<(), Error> {
-    let mut keys: Vec<&[u8; 32]> = entries(users).iter().map(key_of).collect();
+/// TLS tells parties apart by their identities.
+fn check_distinct(users: &[u8], others: [&Identity; 2]) -> Result<(), Error> {
+    let others = others.map(Identity::to_bytes);
+    let mut keys: Vec<&[u8; 32]> = entries(users).iter().map(key_of).chain(&others).collect();
     keys.sort_unstable();
     if keys.windows(2).any(|pair| pair[0] == pair[1]) { Err(Error::Roster) } else { Ok(()) }
 }

@@ -21,7 +21,7 @@ use crate::processes::stopped_by_signal;
 /// Measure the services under load
 ///
 /// Starts a key generator and an aggregator as processes on this machine, and uploads to them over TLS from many users
-/// with their own keys and certificates. Prints the time and resources that this took. Fails unless every upload is
+/// with their own keys. Prints the time and resources that this took. Fails unless every upload is
 /// acknowledged and the published model is exactly the average of the updates. With 2048 bits, the encryption key is a
 /// public test key.
 #[derive(Args, Debug)]

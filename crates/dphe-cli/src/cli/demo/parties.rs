@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use dphe::hazmat::paper_keys;
 use dphe::wire::{Kind, Publish, Signed};
 use dphe::{PartyId, Profile, Round, UserId};
-use dphe_service::certificates::party_name;
 use dphe_service::kit::Kit;
+use dphe_service::party::party_name;
 use dphe_service::store::{Archive as _, SqliteStore};
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -13,7 +13,6 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -23,12 +22,12 @@ use tokio_rustls::server::TlsStream;
 
 use super::unauthenticated::{UnauthenticatedConnection, UnauthenticatedConnections};
 use super::{Limits, PARTY_BUFFER, PartyPermits, Shutdown, serve_http, with_write_timeout};
-use crate::certificates::party_in;
 use crate::http::middleware::{MiddlewareState, RateLimiter, identify_and_limit};
 use crate::http::problem::HttpErrorCode;
 use crate::telemetry::Metrics;
+use crate::tls::ServerTls;
 
-/// The party at the other end of a connection, according to its certificate.
+/// The party at the other end of a connection, according to its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub PartyId);
 
@@ -37,7 +36,7 @@ type TlsConnection = TlsStream<Pin<Box<TimeoutStream<TcpStream>>>>;
 /// Serves a router over TLS until `shutdown`. Running requests then have [`Limits::linger`] to finish.
 pub async fn serve_tls(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: ServerTls,
     router: Router,
     limits: Limits,
     metrics: Arc<Metrics>,
@@ -48,7 +47,8 @@ pub async fn serve_tls(
     // all connections share one router: a clone of its layers per connection would cost most of a connection's memory
     let state = MiddlewareState { rate_limiter: RateLimiter::new(&limits), metrics: metrics.clone() };
     let server = TlsServer {
-        acceptor: TlsAcceptor::from(tls),
+        acceptor: TlsAcceptor::from(tls.config.clone()),
+        tls,
         router: router.layer(from_fn_with_state(state, identify_and_limit)),
         limits,
         metrics,
@@ -97,6 +97,7 @@ pub async fn serve_tls(
 #[derive(Clone)]
 struct TlsServer {
     acceptor: TlsAcceptor,
+    tls: ServerTls,
     router: Router,
     limits: Limits,
     metrics: Arc<Metrics>,
@@ -132,8 +133,8 @@ impl TlsServer {
     }
 
     async fn serve(&self, stream: TlsConnection, address: SocketAddr) {
-        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let Some(party) = certificate.and_then(party_in) else { return };
+        let key = stream.get_ref().1.peer_certificates().and_then(|keys| keys.first());
+        let Some(party) = key.and_then(|key| self.tls.party(key)) else { return };
         let Some(_permit) = self.party_permits.take(party) else {
             self.metrics.refused(HttpErrorCode::Busy);
             tracing::warn!(%address, ?party, "too many connections from one party");

@@ -182,7 +182,7 @@ fn own_upload(peer: PartyId, path: UploadPath) -> Result<(Round, UserId), Proble
     match (Round::new(round), UserId::new(user)) {
         (Some(round), Some(user)) if peer == PartyId::User(user) => Ok((round, user)),
         (Some(_), Some(_)) => {
-            Err(HttpErrorCode::Forbidden.because("the certificate belongs to another party"))
+            Err(HttpErrorCode::Forbidden.because("the connection belongs to another party"))
         }
         _ => Err(HttpErrorCode::NotFound.because("rounds and users are numbered from 1")),
     }

@@ -295,7 +295,7 @@ impl View {
         let handshakes = self.metrics.refused_handshakes.get();
         if handshakes > 0 {
             rows.push(vec![
-                "refused handshakes, such as connections without a certificate of this task".into(),
+                "refused handshakes, such as connections without a key of the roster".into(),
                 String::new(),
                 handshakes.to_string(),
             ]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::{AbusiveClientCounts, AbusiveClients, LoadUsers, Pace, Poller, send};
 use dphe::{PartyId, Roster, Round};
-use dphe_service::certificates::party_name;
+use dphe_service::party::party_name;
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::{PgAddress, PgStore};
 use tokio::time::{sleep, timeout};
@@ -76,7 +76,7 @@ impl Service {
     }
 
     fn run_in(&self, directory: &Path, users: u32, stopped: &Arc<AtomicBool>) -> Result<Run, CliError> {
-        eprintln!("{users} users: creating keys and certificates, sealing updates ...");
+        eprintln!("{users} users: creating keys, sealing updates ...");
         let Setting { load_users, ports, kits_s, seal_s } = Setting::new(self, users, directory)?;
         eprintln!("{users} users: keys took {kits_s:.1} s, sealing {seal_s:.1} s; starting the services ...");
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -287,7 +287,7 @@ impl RunReport {
 
     fn print(&self) {
         println!(
-            "{} users: keys and certificates {:.1} s, sealing {:.1} s, uploads {:.1} s",
+            "{} users: keys {:.1} s, sealing {:.1} s, uploads {:.1} s",
             self.users, self.kits_s, self.seal_s, self.send_s
         );
         if self.duplicates > 0 {

@@ -93,7 +93,7 @@ fn task_text(service: &Service, users: u32, ports: &[u16]) -> Result<String, Cli
     let (key_generator, aggregator) = (ports[0], ports[1]);
     Ok(format!(
         "# the task of a load on one machine\n\n\
-         [task]\nid = \"{id}\"\nname = \"load\"\nusers = {enrolled}\nrounds = {rounds}\nvalid_days = 1\n\n\
+         [task]\nid = \"{id}\"\nname = \"load\"\nusers = {enrolled}\nrounds = {rounds}\n\n\
          [parties]\naggregator = \"127.0.0.1:{aggregator}\"\nkey_generator = \"127.0.0.1:{key_generator}\"\n\n\
          [model]\nclasses = 1\nfeatures = {features}\n\n\
          [learner]\npayload = \"all\"\nloss = \"hinge\"\nstrength = 0.001\nepochs = 1\nsquared_radius = 2.0\n\n\

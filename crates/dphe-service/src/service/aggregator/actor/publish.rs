@@ -10,8 +10,8 @@ use dphe::{Digest, PartyId, Round, UserId};
 use super::super::{AggregatorStatus, Snapshot};
 use super::{AggregatorActor, Timer};
 use crate::Error;
-use crate::certificates::party_name;
 use crate::learning::ModelMaker;
+use crate::party::party_name;
 use crate::store::{Archive, LogStore};
 
 /// The interval at which new uploads alone wake the receivers, in milliseconds. Every wake-up reaches all waiting
