@@ -30,7 +30,7 @@ use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, LogStore as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
-use dphe_service::verify::check_rounds;
+use dphe_service::verify::{Replay, check_rounds};
 use rand_core::Rng as _;
 use support::process::{Process, processes_with, setting, tail};
 use support::{Plan, SEED, Town, key, rng, samples};
@@ -289,7 +289,10 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
     }
     assert_eq!(endings.keys().copied().collect::<Vec<_>>(), (1..=town.plan.rounds).collect::<Vec<_>>());
     if victim != 0 {
-        for round in check_rounds(roster, &messages) {
+        let kit = town.kit("aggregator");
+        let mut maker = LinearModelMaker::new(kit.task_file(), roster.task().clone()).unwrap();
+        let replay = Replay { model: kit.initial_model().unwrap(), maker: &mut maker };
+        for round in check_rounds(roster, &messages, Some(replay)) {
             assert!(round.findings.is_empty(), "{round:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Verifies the stored messages of rounds: the signatures, the sets of participants, and that each message refers to
-//! the one before.
+//! Verifies the stored messages of rounds: the signatures, the sets of participants, that each message refers to the
+//! one before, and that each model follows from the model before it and the opened sum.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,10 @@ use dphe::party::log::Log;
 use dphe::wire::{
     Close, Ending, Freeze, FreezeAck, Message, Outcome, Publish, RoundResult, RoundTicket, Signed,
 };
-use dphe::{Digest, PartyId, Roster, Round};
+use dphe::{Digest, PartyId, Roster, Round, WeightSum};
 use serde::{Serialize, Serializer};
+
+use crate::learning::ModelMaker;
 
 /// The result of checking one round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,19 +59,37 @@ pub fn check_log(party: PartyId, roster: &Roster, log: &[u8]) -> Result<CheckedL
     Ok(CheckedLog { records: point.seq, head: crate::hex::encode(point.head.as_bytes()), torn })
 }
 
-/// Verifies the messages of rounds that an aggregator has stored.
-pub fn check_rounds(roster: &Roster, messages: &[(Round, u8, Vec<u8>)]) -> Vec<CheckedRound> {
+/// What is needed to compute the models of a task again.
+pub struct Replay<'a> {
+    /// The model that the first round starts from.
+    pub model: Vec<u8>,
+    /// Computes models from sums.
+    pub maker: &'a mut dyn ModelMaker,
+}
+
+/// Verifies the messages of rounds that an aggregator has stored. With `replay`, the messages must begin with round 1,
+/// and every model is computed again.
+pub fn check_rounds(
+    roster: &Roster,
+    messages: &[(Round, u8, Vec<u8>)],
+    mut replay: Option<Replay<'_>>,
+) -> Vec<CheckedRound> {
     let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
     for (round, kind, bytes) in messages {
         rounds.entry(*round).or_default().insert(*kind, bytes);
     }
-    let mut model = None;
+    let mut model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
     let mut records = None;
     let mut checked: Vec<CheckedRound> = Vec::new();
     for (round, messages) in &rounds {
         let mut check = Check { roster, round: *round, messages, findings: Vec::new() };
-        let ending = check.run(&mut model, &mut records);
-        if checked.last().is_some_and(|last| last.round + 1 != round.get()) {
+        let ending = check.run(&mut model, &mut records, replay.as_mut());
+        let expected = match checked.last() {
+            Some(last) => last.round + 1,
+            None if replay.is_some() => 1,
+            None => round.get(),
+        };
+        if expected != round.get() {
             check.findings.push("the round before it is missing".into());
         }
         let (ending, users) = ending;
@@ -107,9 +127,25 @@ impl Check<'_> {
         }
     }
 
+    /// Computes the model of the round again, and goes on with the published one.
+    fn recompute(&mut self, sum: &WeightSum, published: &[u8], replay: &mut Replay<'_>) {
+        match replay.maker.next_model(sum, &replay.model) {
+            Ok(model) => {
+                self.require(model == published, "the published model does not follow from the sum");
+            }
+            Err(error) => self.findings.push(format!("the model cannot be computed: {error}")),
+        }
+        replay.model = published.to_vec();
+    }
+
     /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
-    /// and the length of the key generator's log from round to round.
-    fn run(&mut self, model: &mut Option<Digest>, records: &mut Option<u64>) -> (Option<Ending>, usize) {
+    /// and the length of the key generator's log from round to round, and `replay` carries the model itself.
+    fn run(
+        &mut self,
+        model: &mut Option<Digest>,
+        records: &mut Option<u64>,
+        replay: Option<&mut Replay<'_>>,
+    ) -> (Option<Ending>, usize) {
         let roster = self.roster;
         let ticket = self.read::<RoundTicket>();
         let freeze = self.read::<Freeze>();
@@ -187,6 +223,13 @@ impl Check<'_> {
         self.require(message.users.len() >= roster.floor(), "there are fewer participants than the floor");
         let found = Digest::of_model(publish.body());
         self.require(found == message.model, "the stored model is not the published one");
+        let sum = result.and_then(|result| result.sum(roster).transpose());
+        if let Some(Err(_)) = &sum {
+            self.findings.push("the stored sum is not the one that the key generator signed".into());
+        }
+        if let (Some(Ok(sum)), Some(replay)) = (sum, replay) {
+            self.recompute(&sum, publish.body(), replay);
+        }
         if let Some(close) = &close {
             self.require(
                 close.message().publish == publish.hash(),

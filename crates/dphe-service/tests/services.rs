@@ -7,19 +7,30 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use dphe::wire::Ending;
+use dphe::wire::{Ending, Kind};
+use dphe::{Round, WeightSum};
 use dphe_learn::Seed;
+use dphe_service::Error;
 use dphe_service::http::server::shutdown;
-use dphe_service::learning::{LinearModelMaker, LinearTrainer};
+use dphe_service::learning::{LinearModelMaker, LinearTrainer, ModelMaker};
 use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot};
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, SqliteStore};
+use dphe_service::verify::{Replay, check_rounds};
 use support::{Plan, SEED, Town, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 async fn run(plan: Plan) -> (Town, Vec<UserSummary>) {
+    run_with(plan, |maker| maker).await
+}
+
+/// Runs a task whose aggregator makes models in its own way.
+async fn run_with<M: ModelMaker>(
+    plan: Plan,
+    aggregator_maker: impl Fn(LinearModelMaker) -> M,
+) -> (Town, Vec<UserSummary>) {
     let a = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let g = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let town = Town::new(plan, a.local_addr().unwrap(), g.local_addr().unwrap());
@@ -34,6 +45,7 @@ async fn run(plan: Plan) -> (Town, Vec<UserSummary>) {
     let kit = town.kit("aggregator");
     let store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
     let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let maker = aggregator_maker(maker);
     let data = town.data("aggregator");
     let service =
         AggregatorService::start(&kit, store, &data, maker, ServiceOptions::default()).await.unwrap();
@@ -77,7 +89,7 @@ async fn equals_the_simulation(plan: Plan) {
     }
     assert_ne!(expected, town.simulate(0), "the users must have changed the model");
     let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
-    let reports = store.round_records(dphe::Round::FIRST).await.unwrap();
+    let reports = store.round_records(Round::FIRST).await.unwrap();
     assert_eq!(reports.len() as u64, plan.rounds);
     for (round, report) in reports {
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -88,6 +100,58 @@ async fn equals_the_simulation(plan: Plan) {
         assert_eq!(report["users"].as_u64(), Some(u64::from(plan.users)));
         assert_eq!(report["singles"].is_null(), !plan.sparse);
     }
+}
+
+/// Makes a model of its own in round 2.
+struct DishonestMaker(LinearModelMaker);
+
+impl ModelMaker for DishonestMaker {
+    fn next_model(&mut self, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error> {
+        if sum.round().get() == 2 { Ok(model.to_vec()) } else { self.0.next_model(sum, model) }
+    }
+
+    fn accuracy(&mut self, _: &[u8]) -> Option<f64> {
+        None
+    }
+}
+
+type Messages = Vec<(Round, u8, Vec<u8>)>;
+
+async fn stored_messages(town: &Town) -> Messages {
+    let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
+    store.messages(Round::FIRST).await.unwrap()
+}
+
+fn findings(town: &Town, messages: &Messages) -> Vec<(u64, Vec<String>)> {
+    let kit = town.kit("aggregator");
+    let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
+    let replay = Replay { model: kit.initial_model().unwrap(), maker: &mut maker };
+    let rounds = check_rounds(kit.roster(), messages, Some(replay));
+    rounds.into_iter().map(|round| (round.round, round.findings)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verify_finds_models_that_do_not_follow_from_the_sums() {
+    let (town, _) = run_with(Plan { rounds: 3, ..Plan::default() }, DishonestMaker).await;
+    let messages = stored_messages(&town).await;
+    let follow = "the published model does not follow from the sum".to_owned();
+    assert_eq!(findings(&town, &messages), [(1, vec![]), (2, vec![follow]), (3, vec![])]);
+
+    let (town, _) = run(Plan { rounds: 2, ..Plan::default() }).await;
+    let messages = stored_messages(&town).await;
+    assert_eq!(findings(&town, &messages), [(1, vec![]), (2, vec![])]);
+    // the beginning is missing
+    let late: Messages = messages.iter().filter(|(round, ..)| *round != Round::FIRST).cloned().collect();
+    let found = findings(&town, &late).remove(0).1;
+    assert!(found.iter().any(|finding| finding == "the round before it is missing"), "{found:?}");
+    // another sum under the key generator's signature
+    let mut altered = messages.clone();
+    let result = |(round, kind, _): &&mut (Round, u8, Vec<u8>)| {
+        *round == Round::FIRST && *kind == Kind::RoundResult.number()
+    };
+    *altered.iter_mut().find(result).unwrap().2.last_mut().unwrap() ^= 1;
+    let found = findings(&town, &altered).remove(0).1;
+    assert_eq!(found, ["the stored sum is not the one that the key generator signed"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

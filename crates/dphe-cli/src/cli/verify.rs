@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dphe::Round;
 use dphe::hazmat::paper_keys;
+use dphe::{PartyId, Round};
 use dphe_service::Error;
 use dphe_service::kit::Kit;
+use dphe_service::learning::LinearModelMaker;
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::{PgAddress, PgStore};
 use dphe_service::store::{Archive, LogStore, SqliteStore};
-use dphe_service::verify::{check_log, check_rounds};
+use dphe_service::verify::{Replay, check_log, check_rounds};
 use zeroize::Zeroizing;
 
 use super::{CliError, block_on};
@@ -18,9 +19,10 @@ use super::{CliError, block_on};
 use crate::args::NO_DATABASE;
 use crate::args::{Storage, StorageArgs, TextFormat};
 
-/// Check a party's log and the stored messages of every round
+/// Check a party's log, the stored messages of every round, and the models
 ///
-/// A data directory must be a backup or belong to a stopped party. A database can be checked at any time.
+/// With the aggregator's kit, every model is computed again from the initial model and the sums that the key generator
+/// signed, unless --from skips rounds. A data directory must be a backup or belong to a stopped party. A database can be checked at any time.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// The kit of the party
@@ -67,7 +69,16 @@ impl Verify {
             }
         })??;
         let log = check_log(kit.party(), kit.roster(), &log)?;
-        let rounds = check_rounds(kit.roster(), &messages);
+        let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
+        // only an aggregator stores sums; without the rounds before them, models cannot be computed again
+        let replay = match kit.party() {
+            PartyId::Aggregator if from == Round::FIRST => {
+                Some(Replay { model: kit.initial_model()?, maker: &mut maker })
+            }
+            _ => None,
+        };
+        let recomputed = replay.is_some();
+        let rounds = check_rounds(kit.roster(), &messages, replay);
         if self.format == TextFormat::Json {
             println!(
                 "{}",
@@ -79,6 +90,11 @@ impl Verify {
                 println!(
                     "note  log          the last {} bytes are incomplete; the party truncates them at start",
                     log.torn
+                );
+            }
+            if !recomputed && !rounds.is_empty() {
+                println!(
+                    "note  models       not computed again: this needs the aggregator's kit and all rounds"
                 );
             }
             for round in &rounds {

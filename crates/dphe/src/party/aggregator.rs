@@ -19,9 +19,8 @@ use crate::names::named_enum;
 use crate::party::log::LogPoint;
 use crate::scheme::RoundParams;
 use crate::wire::{
-    Close, DecodeWith as _, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Outcome,
-    Participant, Publish, ResultParams, RoundOpen, RoundResult, RoundTicket, Signed, Upload, UploadAck,
-    UploadParams,
+    Close, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Participant, Publish, RoundOpen,
+    RoundResult, RoundTicket, Signed, Upload, UploadAck, UploadParams,
 };
 use crate::{
     Aggregator, AggregatorKeys, Collecting, Error, Overlap, PartyId, Roster, Round, SealedUpdate, UserId,
@@ -503,10 +502,7 @@ impl AggregatorParty {
         if expected != found {
             return Err(Error::Count { what: "users", expected, found, user: None });
         }
-        if message.payload_hash != Digest::of_payload(result.body()) {
-            return Err(Error::Proof);
-        }
-        let sum = self.opened_sum(&result)?;
+        let sum = result.sum_in(&self.session.params(self.round))?;
         LogPoint::follow(&mut self.seen, result.message().log)?;
         let State::Requested(round, freeze, _) = core::mem::replace(&mut self.state, State::Idle) else {
             return Ok(Vec::new());
@@ -515,19 +511,6 @@ impl AggregatorParty {
         self.state = State::Received(round, freeze, result);
         self.hand_on(sum, &mut actions);
         Ok(actions)
-    }
-
-    /// Reads the sum of a result. A result that says that opening failed has none.
-    fn opened_sum(&mut self, result: &Signed<RoundResult>) -> Result<Option<WeightSum>, Error> {
-        match result.message().outcome {
-            Outcome::Released => {
-                let params = &self.session.params(self.round);
-                let users = result.message().users as usize;
-                WeightSum::from_bytes(result.body(), &ResultParams { params, users }).map(Some)
-            }
-            Outcome::Failed if result.body().is_empty() => Ok(None),
-            Outcome::Failed => Err(Error::Proof),
-        }
     }
 
     /// Hands the sum to the program, or ends a round without one.

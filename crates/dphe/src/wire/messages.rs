@@ -1,13 +1,14 @@
 //! The messages of a round, in the order in which they are sent (docs/protocol.md, section 7).
 
-use super::bodies::{max_result_bytes, max_sum_bytes, max_upload_bytes};
+use super::bodies::{ResultParams, max_result_bytes, max_sum_bytes, max_upload_bytes};
 use super::codec::{Decode, DecodeWith, Encode, Reader, Writer};
 use super::macros::{byte_enum, field, messages};
 use super::participants::{Participant, read_participants};
 use super::{Message, PartyId, Roster, Signed, Unverified};
 use crate::names::named_enum;
 use crate::party::log::LogPoint;
-use crate::{Digest, Error, Round};
+use crate::scheme::RoundParams;
+use crate::{Digest, Error, Round, WeightSum};
 
 messages! {
     /// The aggregator announces a round.
@@ -182,6 +183,31 @@ fn read_result(input: &mut Reader<'_>, roster: &Roster) -> Result<Unverified<Rou
         Error::Encoding { .. } => error,
         _ => Error::Proof,
     })
+}
+
+impl Signed<RoundResult> {
+    /// Reads the opened sum. A result that says that opening failed has none.
+    ///
+    /// # Errors
+    /// [`Error::Proof`] if the body is not the one that the key generator signed, or not a sum of the round.
+    pub fn sum(&self, roster: &Roster) -> Result<Option<WeightSum>, Error> {
+        self.sum_in(&RoundParams::new(roster.task(), self.round()))
+    }
+
+    pub(crate) fn sum_in(&self, params: &RoundParams) -> Result<Option<WeightSum>, Error> {
+        let message = self.message();
+        if message.payload_hash != Digest::of_payload(self.body()) {
+            return Err(Error::Proof);
+        }
+        match message.outcome {
+            Outcome::Released => {
+                let users = message.users as usize;
+                WeightSum::from_bytes(self.body(), &ResultParams { params, users }).map(Some)
+            }
+            Outcome::Failed if self.body().is_empty() => Ok(None),
+            Outcome::Failed => Err(Error::Proof),
+        }
+    }
 }
 
 impl Publish {

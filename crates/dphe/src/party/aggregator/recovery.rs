@@ -114,7 +114,8 @@ impl Recover for AggregatorParty {
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
         match &self.state {
             State::Received(_, _, result) => {
-                let sum = self.opened_sum(&result.clone())?;
+                let result = result.clone();
+                let sum = result.sum_in(&self.session.params(self.round))?;
                 self.hand_on(sum, actions);
             }
             State::Ended => self.finish(actions),
