@@ -53,7 +53,7 @@ pub enum TableLabels {
 pub struct FeatureSource {
     /// The SHA-256 of the network's file, in hexadecimal.
     pub model_digest: String,
-    /// The [`Preprocessing`](crate::Preprocessing) of photos and the network's output tensor, as JSON.
+    /// The `Preprocessing` of photos and the network's output tensor, as JSON.
     pub preprocessing: String,
 }
 
