@@ -81,8 +81,10 @@ pub fn check_rounds(
     let mut model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
     let mut records = None;
     let mut checked: Vec<CheckedRound> = Vec::new();
+    let last = rounds.keys().next_back().copied();
     for (round, messages) in &rounds {
-        let mut check = Check { roster, round: *round, messages, findings: Vec::new() };
+        let is_last = Some(*round) == last;
+        let mut check = Check { roster, round: *round, is_last, messages, findings: Vec::new() };
         let ending = check.run(&mut model, &mut records, replay.as_mut());
         let expected = match checked.last() {
             Some(last) => last.round + 1,
@@ -101,6 +103,8 @@ pub fn check_rounds(
 struct Check<'a> {
     roster: &'a Roster,
     round: Round,
+    /// The last stored round may be published and not closed yet.
+    is_last: bool,
     messages: &'a BTreeMap<u8, &'a [u8]>,
     findings: Vec<String>,
 }
@@ -127,15 +131,18 @@ impl Check<'_> {
         }
     }
 
-    /// Computes the model of the round again, and goes on with the published one.
+    /// Computes the model of the round again.
     fn recompute(&mut self, sum: &WeightSum, published: &[u8], replay: &mut Replay<'_>) {
         match replay.maker.next_model(sum, &replay.model) {
             Ok(model) => {
                 self.require(model == published, "the published model does not follow from the sum");
             }
-            Err(error) => self.findings.push(format!("the model cannot be computed: {error}")),
+            // an aggregator that cannot compute a model publishes the one before
+            Err(_) => self.require(
+                replay.model == published,
+                "no model follows from the sum, and the published one is not the one before",
+            ),
         }
-        replay.model = published.to_vec();
     }
 
     /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
@@ -180,10 +187,19 @@ impl Check<'_> {
             self.require(same, "the sum and the freeze have different numbers of participants");
         }
         let ending = close.as_ref().map(|close| close.message().ending);
-        if ending == Some(Ending::Published) {
+        // the aggregator signs the close message itself, so a publish message alone counts too
+        if ending == Some(Ending::Published) || publish.is_some() {
             self.require(publish.is_some(), "the round was published, but the publish message is missing");
             // report what cannot be checked because it is missing
             for (kept, finding) in [
+                (
+                    close.is_some() || self.is_last,
+                    "the round was published, but the close message is missing",
+                ),
+                (
+                    ending.is_none_or(|ending| ending == Ending::Published),
+                    "the round was published, but the close message says that it was not",
+                ),
                 (ticket.is_some(), "the round was published, but the ticket is missing"),
                 (freeze.is_some(), "the round was published, but the freeze is missing"),
                 (
@@ -227,8 +243,12 @@ impl Check<'_> {
         if let Some(Err(_)) = &sum {
             self.findings.push("the stored sum is not the one that the key generator signed".into());
         }
-        if let (Some(Ok(sum)), Some(replay)) = (sum, replay) {
-            self.recompute(&sum, publish.body(), replay);
+        if let Some(replay) = replay {
+            if let Some(Ok(sum)) = sum {
+                self.recompute(&sum, publish.body(), replay);
+            }
+            // later rounds are checked against what was published
+            replay.model = publish.body().to_vec();
         }
         if let Some(close) = &close {
             self.require(

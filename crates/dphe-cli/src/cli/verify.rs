@@ -22,7 +22,8 @@ use crate::args::{Storage, StorageArgs, TextFormat};
 /// Check a party's log, the stored messages of every round, and the models
 ///
 /// With the aggregator's kit, every model is computed again from the initial model and the sums that the key generator
-/// signed, unless --from skips rounds. A data directory must be a backup or belong to a stopped party. A database can be checked at any time.
+/// signed, unless --from skips rounds. A data directory must be a backup or belong to a stopped party. A database can
+/// be checked at any time.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// The kit of the party
@@ -80,10 +81,8 @@ impl Verify {
         let recomputed = replay.is_some();
         let rounds = check_rounds(kit.roster(), &messages, replay);
         if self.format == TextFormat::Json {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(&serde_json::json!({ "log": log, "rounds": rounds }))?
-            );
+            let report = serde_json::json!({ "log": log, "models_recomputed": recomputed, "rounds": rounds });
+            println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             println!("ok    log          {} records, head {}", log.records, &log.head[..16]);
             if log.torn > 0 {
@@ -92,7 +91,9 @@ impl Verify {
                     log.torn
                 );
             }
-            if !recomputed && !rounds.is_empty() {
+            if rounds.is_empty() {
+                println!("note  rounds       none are stored");
+            } else if !recomputed {
                 println!(
                     "note  models       not computed again: this needs the aggregator's kit and all rounds"
                 );
