@@ -184,12 +184,12 @@ impl ClientCertVerifier for PartyVerifier {
     fn verify_client_cert(
         &self,
         key: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        more: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         match party_of_key(&self.roster, key).filter(|&party| (self.allowed)(party)) {
-            Some(_) => Ok(ClientCertVerified::assertion()),
-            None => Err(NOT_IN_ROSTER),
+            Some(_) if more.is_empty() => Ok(ClientCertVerified::assertion()),
+            _ => Err(NOT_ALLOWED),
         }
     }
 
@@ -231,15 +231,15 @@ impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        more: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if public_key(&self.server).as_ref() == key.as_ref() {
+        if public_key(&self.server).as_ref() == key.as_ref() && more.is_empty() {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(NOT_IN_ROSTER)
+            Err(NOT_ALLOWED)
         }
     }
 
@@ -270,7 +270,8 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-const NOT_IN_ROSTER: rustls::Error =
+/// The answer to every key that is not accepted.
+const NOT_ALLOWED: rustls::Error =
     rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
 const ONLY_TLS13: rustls::Error = rustls::Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled);
 

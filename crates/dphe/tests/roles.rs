@@ -6,10 +6,10 @@ mod support;
 use dphe::scheme::RoundParams;
 use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, Profile, PublicSupport, Round,
-    SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
+    Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, PartyId, Profile, PublicSupport,
+    Roster, Round, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
 };
-use support::{ONE, Roles, config, key, rng, roles, roles_of, round, task, update, user_id};
+use support::{ONE, Roles, config, identity, key, rng, roles, roles_of, round, task, update, user_id};
 
 /// The length of a ciphertext under the 256-bit key, and of its two halves.
 const WIDTH: usize = 64;
@@ -857,5 +857,27 @@ fn proposed_tasks_are_valid() {
                 TaskParams::new(TaskId::from_bytes([1; 16]), config.with_block(half)).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn roster_refuses_two_parties_with_one_identity_and_finds_parties_by_identity() {
+    let roles = roles(config(Profile::Full), 3, 5);
+    let users = [1, 2, 3].map(|n| PartyId::User(user_id(n)));
+    let all = [PartyId::Aggregator, PartyId::KeyGenerator, users[0], users[1], users[2]];
+    // each party with the identity of the party at this place
+    let roster = |identity_of: [usize; 5]| {
+        let identity_at = |place: usize| identity(all[identity_of[place]]);
+        let ids = (1..=3).map(|n| (user_id(n), identity_at(n as usize + 1).identity())).collect();
+        let (task, key) = (roles.key_generator.task().clone(), roles.key_generator.encryption_key());
+        Roster::new(task, 1, key, identity_at(0).identity(), &identity_at(1), ids)
+    };
+    let good = roster([0, 1, 2, 3, 4]).unwrap();
+    for party in all {
+        assert_eq!(good.party(&identity(party).identity()), Some(party));
+    }
+    assert_eq!(good.party(&identity(PartyId::User(user_id(4))).identity()), None);
+    for doubled in [[0, 1, 2, 2, 4], [0, 0, 2, 3, 4], [2, 1, 2, 3, 4], [0, 4, 2, 3, 4]] {
+        assert!(matches!(roster(doubled), Err(Error::Roster)), "{doubled:?}");
     }
 }

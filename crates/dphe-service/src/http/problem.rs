@@ -54,7 +54,7 @@ pub enum HttpErrorCode {
     NotFound,
     /// The resource does not support the method.
     Method,
-    /// The party of the certificate may not do this.
+    /// The party of the connection may not do this.
     Forbidden,
     /// The media type does not fit the body or the resource.
     MediaType,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `limits` | [`Limits`] and the timeouts of transfers |
 //! | `tls` | [`serve_tls`]: accepts, authenticates and serves parties |
-//! | `unauthenticated` | evicts connections that have not shown a certificate |
+//! | `unauthenticated` | evicts connections that have not proved an identity yet |
 //! | `permits` | [`PartyPermits`]: a semaphore per party |
 //! | `shutdown` | [`Shutdown`]: the stop signal |
 //! | `body` | [`read_body`] and [`json`] |

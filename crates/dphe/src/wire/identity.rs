@@ -41,10 +41,14 @@ impl IdentityKey {
         self.sign(&request_digest(task, request))
     }
 
-    /// Signs the transcript of a TLS 1.3 handshake. Returns `None` for anything else: what is signed for TLS begins
-    /// with 64 spaces and is longer than a digest, so that it can never be valid as the signature of a message.
+    /// Signs the transcript of a TLS 1.3 handshake, which begins with 64 spaces and the purpose of the signature
+    /// (RFC 8446, section 4.4.3). Returns `None` for anything else. A transcript is longer than a digest, so that the
+    /// signature can never be valid as that of a message.
     pub fn sign_handshake(&self, transcript: &[u8]) -> Option<[u8; 64]> {
-        let is_handshake = transcript.len() > 98 && transcript.starts_with(&[b' '; 64]);
+        let (spaces, rest) = transcript.split_at_checked(64)?;
+        let purposes: [&[u8]; 2] =
+            [b"TLS 1.3, server CertificateVerify\0", b"TLS 1.3, client CertificateVerify\0"];
+        let is_handshake = spaces == [b' '; 64] && purposes.iter().any(|purpose| rest.starts_with(purpose));
         is_handshake.then(|| self.0.sign(transcript).to_bytes())
     }
 
@@ -129,7 +133,10 @@ mod tests {
         let key = IdentityKey::from_seed(&[1; 32]);
         let transcript = [&[b' '; 64][..], b"TLS 1.3, server CertificateVerify\0", &[7; 32]].concat();
         assert!(key.sign_handshake(&transcript).is_some());
-        for other in [&[][..], &[b' '; 64], &[0; 32], &[1; 131], &transcript[1..], &transcript[..98]] {
+        let other_purpose = [&[b' '; 64][..], b"TLS 1.2, server CertificateVerify\0", &[7; 32]].concat();
+        for other in
+            [&[][..], &[b' '; 64], &[0; 32], &[1; 131], &transcript[1..], &transcript[..97], &other_purpose]
+        {
             assert!(key.sign_handshake(other).is_none(), "{} bytes", other.len());
         }
     }

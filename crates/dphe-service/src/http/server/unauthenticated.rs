@@ -1,4 +1,4 @@
-//! Connections that have not shown a certificate yet.
+//! Connections that have not proved an identity yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
