@@ -160,7 +160,8 @@ fn kit_of_an_older_format_is_refused_with_a_remedy() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("format = 2"), "{text}");
     std::fs::write(&path, text.replace("format = 2", "format = 1")).unwrap();
-    let error = refused(town.directory.path(), &["doctor", "--kit", "kits/user-1"]);
+    let join = ["join", "--kit", "kits/user-1", "--data", "d", "--features", "f"];
+    let error = refused(town.directory.path(), &join);
     assert!(error.contains("format 1") && error.contains("make new kits with `dphe keygen`"), "{error}");
 }
 
