@@ -110,7 +110,7 @@ fn processor_seconds() -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement: scripts/test --full, with --release"]
+#[ignore = "a measurement: scripts/test peers"]
 fn one_core_keeps_up_with_onnxruntime() {
     let Some(data) = data() else { return };
     let (model_path, photos) = (data.join(MODEL), data.join("photos"));

@@ -92,7 +92,7 @@ fn options_in_documents_exist() {
     let helps = helps();
     let known: BTreeSet<&str> = helps.values().flat_map(|help| options(help)).collect();
     // options of other programs
-    let others = ["--", "--full", "--ignored", "--nocapture", "--check"];
+    let others = ["--", "--ci", "--full", "--ignored", "--nocapture", "--check"];
     let mut complaints = Vec::new();
     for file in documents().iter().filter(|file| !file.path.starts_with("benches/")) {
         for span in code_spans(&file.text).into_iter().filter(|span| span.starts_with("--")) {
