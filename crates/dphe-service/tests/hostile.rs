@@ -1,5 +1,5 @@
-//! Hostile clients and servers: wrong identities, no TLS, wrong lengths, slow senders, replays. Each is refused with its code,
-//! early, and without disturbing others.
+//! Hostile clients and servers: wrong identities, no TLS, wrong lengths, slow senders, replays. Each is refused with
+//! its code, early, and without disturbing others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

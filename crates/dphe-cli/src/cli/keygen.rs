@@ -22,8 +22,8 @@ pub(crate) struct Keygen {
     /// The directory for the kits, or for the keys of a request; it must not exist
     #[arg(short, long, default_value = "kits")]
     output: PathBuf,
-    /// Create only this party's identity key (user-3, aggregator), and a request.toml to send to the operator of the key
-    /// generator
+    /// Create only this party's identity key (user-3, aggregator), and a request.toml to send to the operator of the
+    /// key generator
     #[arg(long, value_name = "PARTY", conflicts_with_all = ["with", "passphrase_file", "no_passphrase"])]
     request: Option<String>,
     /// Create the kit of a party that sent this request, without its secret key
