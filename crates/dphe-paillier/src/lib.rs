@@ -26,6 +26,8 @@ mod packing;
 mod parallel;
 // Integers m with |m| < n / 2.
 mod plaintext;
+// Integers modulo n: sums for masks and checks.
+mod residue;
 // Products c_1 ... c_k R^-(k-1) that grow by one factor at a time.
 mod sums;
 
@@ -49,4 +51,5 @@ pub use key_file::PassphraseCost;
 pub use packing::SlotLayout;
 pub use parallel::Threads;
 pub use plaintext::Plaintext;
+pub use residue::ResidueSum;
 pub use sums::RunningSums;
