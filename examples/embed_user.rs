@@ -8,7 +8,7 @@ use dphe_learn::{Dataset, Seed};
 use dphe_service::Error;
 use dphe_service::http::server::Shutdown;
 use dphe_service::kit::Kit;
-use dphe_service::learning::LinearTrainer;
+use dphe_service::learning::{LinearModelMaker, LinearTrainer};
 use dphe_service::service::user::{self, UserSummary};
 use dphe_service::service::{ServiceOptions, os_rng};
 use dphe_service::store::SqliteStore;
@@ -22,10 +22,11 @@ async fn join(kit: &Path, state: &Path, data: Dataset, stop: Shutdown) -> Result
     os_rng()?.fill_bytes(&mut seed); // the order of samples should be unknown to others
     let (task_file, task) = (kit.task_file(), kit.roster().task().clone());
     // For a learner of your own, add `.with_learner(Learner::custom(..))`, or implement `Trainer`.
+    let maker = LinearModelMaker::new(task_file, task.clone())?;
     let trainer = LinearTrainer::new(task_file, task, data, Seed::from_bytes(seed))?
         .with_residual_file(state.join("residual.bin"));
     let store = SqliteStore::open(state).await?;
-    user::run(&kit, store, trainer, ServiceOptions::default(), stop).await
+    user::run(&kit, store, trainer, maker, ServiceOptions::default(), stop).await
 }
 
 #[tokio::main]
@@ -66,7 +67,6 @@ mod others {
     use dphe_paillier::{DecryptionKey, KeyBits, Threads};
     use dphe_service::http::server::{ShutdownSwitch, shutdown};
     use dphe_service::kit::{KitPlan, Protection, make_kits};
-    use dphe_service::learning::LinearModelMaker;
     use dphe_service::service::aggregator::AggregatorService;
     use dphe_service::service::key_generator;
     use dphe_service::task_file::template;

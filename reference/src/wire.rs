@@ -2,7 +2,11 @@
 
 pub mod derive;
 pub mod fixed;
+pub mod hpke;
+pub mod kit;
 pub mod log;
+pub mod mask;
 pub mod message;
+pub mod participants;
 pub mod seal;
 pub mod task;

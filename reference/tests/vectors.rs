@@ -31,11 +31,11 @@ fn algorithm1_protocol_and_plain_addition_agree() {
             .iter()
             .map(|&i| run.users.iter().map(|u| vectors::rounds::encoded(&case.policy, &u.weights)[i]).sum())
             .collect();
-        assert_eq!(run.sums, plain, "{}", case.id);
+        assert_eq!(run.sums.weights, plain, "{}", case.id);
         assert_eq!(run.printed, plain, "{}", case.id);
         let dense: Vec<i64> = (0..case.policy.dense as usize)
             .map(|i| run.users.iter().map(|u| vectors::rounds::encoded(&case.policy, &u.dense)[i]).sum())
             .collect();
-        assert_eq!(run.dense_sums, dense, "{}", case.id);
+        assert_eq!(run.sums.dense, dense, "{}", case.id);
     }
 }

@@ -82,7 +82,12 @@ impl RoundCost {
             let start = processor_time();
             let received = SealedUpdate::from_bytes(
                 &body,
-                &UploadParams { params: &RoundParams::new(&task, round), user: user.id(), count },
+                &UploadParams {
+                    params: &RoundParams::new(&task, round),
+                    user: user.id(),
+                    count,
+                    salt: sealed.salt(),
+                },
             )?;
             collecting.accept(received, Threads::ONE)?;
             accept += processor_time().saturating_sub(start);

@@ -20,7 +20,7 @@ use dphe::party::{
     Action, AggregatorEvent, AggregatorParty, AggregatorPhase, KeyGeneratorEvent, KeyGeneratorParty,
     KeyGeneratorPhase, Party as _, PartyContext, Time,
 };
-use dphe::wire::{Close, Ending, Kind, Publish, RoundTicket, Signed};
+use dphe::wire::{Close, Ending, Freeze, Kind, Participant, Publish, RoundTicket, Signed};
 use dphe::{Aggregator, Digest, ErrorCode, KeyGenerator, PartyId, PublicSupport, Round, User, UserId};
 use dphe_learn::Seed;
 use dphe_paillier::Threads;
@@ -33,7 +33,7 @@ use dphe_service::telemetry::Metrics;
 use dphe_service::verify::{Replay, check_rounds};
 use rand_core::Rng as _;
 use support::process::{Process, processes_with, setting, tail};
-use support::{Plan, SEED, Town, key, rng, samples};
+use support::{Plan, SEED, Town, key, model_maker, rng, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
@@ -236,6 +236,7 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
     let messages = store.messages(Round::FIRST).await.unwrap();
     let mut published: BTreeMap<u64, BTreeMap<u32, String>> = BTreeMap::new();
     let mut endings: BTreeMap<u64, Ending> = BTreeMap::new();
+    let mut listed: BTreeMap<u64, Vec<Participant>> = BTreeMap::new();
     let mut started: BTreeMap<u64, Digest> = BTreeMap::new();
     let mut models: BTreeMap<Digest, Vec<u8>> = BTreeMap::new();
     let initial = kit.initial_model().unwrap();
@@ -247,19 +248,20 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
                     started.insert(round.get(), ticket.message().model);
                 }
             }
+            Kind::Freeze => {
+                let freeze: Signed<Freeze> = Signed::decode(bytes, roster).unwrap();
+                listed.insert(round.get(), freeze.message().users.clone());
+            }
             Kind::Publish => {
                 let publish: Signed<Publish> = Signed::decode(bytes, roster).unwrap();
-                let users: Vec<UserId> = publish.message().users.iter().map(|one| one.user).collect();
+                let listed = &listed[&round.get()];
+                let users: Vec<UserId> = listed.iter().map(|one| one.user).collect();
                 // each user is counted once, with the update of this round
                 let model = &models[&started[&round.get()]];
-                assert_eq!(
-                    publish.body(),
-                    expected(town, *round, &users, model),
-                    "round {round}: a wrong sum"
-                );
-                models.insert(Digest::of_model(publish.body()), publish.body().to_vec());
-                let users = publish.message().users.iter();
-                let users = users.map(|one| (one.user.get(), one.body_hash.to_string())).collect();
+                let model = expected(town, *round, &users, model);
+                assert_eq!(publish.message().model, Digest::of_model(&model), "round {round}: a wrong sum");
+                models.insert(Digest::of_model(&model), model);
+                let users = listed.iter().map(|one| (one.user.get(), one.body_hash.to_string())).collect();
                 published.insert(round.get(), users);
             }
             Kind::Close => {
@@ -291,7 +293,11 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
     if victim != 0 {
         let kit = town.kit("aggregator");
         let mut maker = LinearModelMaker::new(kit.task_file(), roster.task().clone()).unwrap();
-        let replay = Replay { model: kit.initial_model().unwrap(), maker: &mut maker };
+        let replay = Replay {
+            model: kit.initial_model().unwrap(),
+            key: kit.aggregator_keys().unwrap().encryption_key().clone(),
+            maker: &mut maker,
+        };
         for round in check_rounds(roster, &messages, Some(replay)) {
             assert!(round.findings.is_empty(), "{round:?}");
         }
@@ -314,6 +320,8 @@ fn expected(town: &Town, round: Round, users: &[UserId], model: &[u8]) -> Vec<u8
         enrolled.into_iter().map(|user| (user, generator.enroll(user, &mut random))).collect();
     let mut aggregator = Aggregator::new(generator.aggregator_keys()).unwrap();
     aggregator.advance(round);
+    let mut checker = User::new(keys.values().next().unwrap().clone()).unwrap();
+    checker.advance(round);
     let mut collecting = aggregator.begin(round);
     for (id, keys) in keys.into_iter().filter(|(user, _)| users.contains(user)) {
         let n = id.get() as usize - 1;
@@ -326,8 +334,10 @@ fn expected(town: &Town, round: Round, users: &[UserId], model: &[u8]) -> Vec<u8
             .accept(user.seal(round, &update, &mut random, Threads::all()).unwrap(), Threads::all())
             .unwrap();
     }
-    let sum = collecting.finish(Threads::all()).unwrap();
-    let sum = generator.open(sum, &mut random, Threads::all()).unwrap();
+    let mut sum = collecting.finish(Threads::all()).unwrap();
+    let blinds = sum.take_blinds();
+    let opened = generator.open(sum, &mut random, Threads::all()).unwrap();
+    let sum = opened.unmask_and_check(&aggregator, &blinds, &checker).unwrap();
     LinearModelMaker::new(&file, task).unwrap().next_model(&sum, model).unwrap()
 }
 
@@ -424,7 +434,7 @@ async fn a_second_key_generator_is_refused() {
             let store = SqliteStore::open(&data).await.unwrap();
             let (task, seed) = (kit.roster().task().clone(), Seed::new(SEED).derive("user", n as u64));
             let trainer = LinearTrainer::new(kit.task_file(), task, samples(n), seed).unwrap();
-            user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+            user::run(&kit, store, trainer, model_maker(&kit), ServiceOptions::default(), stop).await.unwrap()
         });
     }
     let patience = Duration::from_secs(60);

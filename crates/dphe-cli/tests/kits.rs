@@ -158,11 +158,11 @@ fn kit_of_an_older_format_is_refused_with_a_remedy() {
     let town = Town::on_free_ports(Plan::default());
     let path = town.kit_directory("user-1").join("kit.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains("format = 2"), "{text}");
-    std::fs::write(&path, text.replace("format = 2", "format = 1")).unwrap();
+    assert!(text.contains("format = 3"), "{text}");
+    std::fs::write(&path, text.replace("format = 3", "format = 2")).unwrap();
     let join = ["join", "--kit", "kits/user-1", "--data", "d", "--features", "f"];
     let error = refused(town.directory.path(), &join);
-    assert!(error.contains("format 1") && error.contains("make new kits with `dphe keygen`"), "{error}");
+    assert!(error.contains("format 2") && error.contains("make new kits with `dphe keygen`"), "{error}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use dphe::Round;
-use dphe::wire::{Close, Ending, Kind, Publish, Signed};
+use dphe::wire::{Close, Ending, Freeze, Kind, Publish, Signed};
 use dphe_federate::GlobalWeights;
 use dphe_service::model::Model;
 use dphe_service::store::{Archive as _, SqliteStore};
@@ -203,10 +203,10 @@ fn status_metrics_shutdown_and_verify_work_on_running_parties() {
     let output = verify("aggregator");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!output.status.success() && text.contains("bad   round 1"), "{text}");
-    assert!(text.contains("the stored model is not the published one"), "{text}");
+    assert!(text.contains("the stored sum is not the published one"), "{text}");
 }
 
-/// Changes the last weight of the first published model.
+/// Changes the last byte of the first published sum.
 #[tokio::main(flavor = "current_thread")]
 async fn tamper(town: &Town) {
     let mut store = SqliteStore::open(&town.data("aggregator")).await.unwrap();
@@ -245,13 +245,19 @@ async fn check(town: &Town, all: &[Process]) {
     let messages = store.messages(Round::FIRST).await.unwrap();
     let mut published: BTreeMap<u64, BTreeMap<u32, String>> = BTreeMap::new();
     let mut endings: BTreeMap<u64, Ending> = BTreeMap::new();
+    let mut listed: BTreeMap<u64, BTreeMap<u32, String>> = BTreeMap::new();
     for (round, kind, bytes) in &messages {
         match Kind::from_number(*kind).unwrap() {
+            Kind::Freeze => {
+                let freeze: Signed<Freeze> = Signed::decode(bytes, roster).unwrap();
+                let users = freeze.message().users.iter();
+                let users = users.map(|one| (one.user.get(), one.body_hash.to_string())).collect();
+                listed.insert(round.get(), users);
+            }
             Kind::Publish => {
                 let publish: Signed<Publish> = Signed::decode(bytes, roster).unwrap();
-                let users = publish.message().users.iter();
-                let users = users.map(|one| (one.user.get(), one.body_hash.to_string())).collect();
-                published.insert(round.get(), users);
+                assert!(publish.message().check_result(roster, *round).is_ok());
+                published.insert(round.get(), listed.remove(&round.get()).unwrap());
             }
             Kind::Close => {
                 let close: Signed<Close> = Signed::decode(bytes, roster).unwrap();

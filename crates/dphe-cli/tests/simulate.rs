@@ -193,7 +193,7 @@ fn plan_estimates_costs_and_recommends_a_profile() {
     };
     assert_eq!(plan["better"], "full");
     assert!(way("rotate")["ciphertexts"].as_u64() < way("d-topk")["ciphertexts"].as_u64());
-    assert_eq!(way("d-topk")["ciphertexts"], 201);
+    assert_eq!(way("d-topk")["ciphertexts"], 202);
     assert!(way("all")["expected_singles"].is_null());
     assert!((way("d-block")["expected_singles"].as_f64().unwrap() - 0.801).abs() < 0.01);
     for key in ["seal_s", "aggregate_s", "open_s", "bytes"] {

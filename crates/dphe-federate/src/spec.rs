@@ -6,7 +6,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
-use dphe::{NoiseMode, Profile, TaskConfig, TaskParams};
+use dphe::{NoiseMode, Profile, Receipts, TaskConfig, TaskParams};
 use dphe_learn::linear::{Loss, Penalty, Schedule, SgdParams, Stable};
 use dphe_learn::update::{LocalTrainer, Overflow, Payload};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -199,12 +199,21 @@ pub struct EncryptionSpec {
     pub scale_bits: Option<u8>,
     /// Weights lie within two to this power; proposed from the model if absent.
     pub clip_exponent: Option<i8>,
+    /// Whether sums are bound to their participants, as far as the profile allows. False only for measurements: the
+    /// aggregator can then read the update of one user per round.
+    #[serde(default = "default_bind_sums")]
+    pub bind_sums: bool,
+}
+
+fn default_bind_sums() -> bool {
+    true
 }
 
 impl EncryptionSpec {
     /// Creates a specification without a minimum share of users, with proposed numbers.
     pub fn new(profile: Profile, key_bits: u32, noise: NoiseMode) -> Self {
-        Self { profile, key_bits, noise, min_percent: 0, scale_bits: None, clip_exponent: None }
+        let (scale_bits, clip_exponent) = (None, None);
+        Self { profile, key_bits, noise, min_percent: 0, scale_bits, clip_exponent, bind_sums: true }
     }
 }
 
@@ -284,6 +293,9 @@ impl LearnerSpec {
             let mut config = propose_for(profile, payload, model, *users.end(), weighting)?;
             config.key_bits = encryption.key_bits;
             config.noise = encryption.noise;
+            if !encryption.bind_sums {
+                config.receipts = Receipts::None;
+            }
             config.min_users = *users.start();
             config.min_percent = encryption.min_percent;
             config.scale_bits = encryption.scale_bits.unwrap_or(config.scale_bits);

@@ -232,8 +232,8 @@ fn reports_are_json_with_times_of_the_given_clock() {
     assert_eq!(json["seconds"]["aggregate"], 4.0);
     assert_eq!((&json["seconds"]["train"], &json["seconds"]["open"]), (&1.0.into(), &1.0.into()));
     assert_eq!((&json["accuracy"], &json["verdict"]), (&().into(), &"continue".into()));
-    // Four blocks and the intercepts at 128 bytes each, and four bytes per index.
-    assert_eq!((&json["ciphertexts"], &json["bytes"]), (&5.into(), &(5 * 128 + 4 * 4).into()));
+    // Four blocks, the intercepts and the check at 128 bytes each, and four bytes per index.
+    assert_eq!((&json["ciphertexts"], &json["bytes"]), (&6.into(), &(6 * 128 + 4 * 4).into()));
     assert_eq!(report.update_sparsity, 0.8);
 }
 

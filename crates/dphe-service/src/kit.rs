@@ -10,7 +10,7 @@
 //! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key |
 //! | `paillier.key` | key generator, secret | the decryption key |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
-//! | `initial.model` | aggregator | the initial global weights |
+//! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
 mod make;
@@ -22,7 +22,7 @@ pub use request::{Request, make_request};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dphe::{AggregatorKeys, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserKeys};
+use dphe::{AggregatorKeys, Digest, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserKeys};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -33,14 +33,14 @@ use crate::party::{party_name, party_of};
 use crate::task_file::TaskFile;
 use crate::tls::TlsIdentity;
 
-/// Kits of format 1 had certificates.
-const FORMAT: u32 = 2;
+/// Kits of format 1 had certificates, and those of format 2 no mask seeds.
+const FORMAT: u32 = 3;
 const START: &str = "initial.safetensors";
 const DASHBOARD_TOKEN: &str = "dashboard.token";
 /// The name of the same file in kits of version 0.1.0.
 const OLD_DASHBOARD_TOKEN: &str = "watch.token";
-/// The largest roster or seed file has 65,536 users of 44 bytes each, and a key.
-const MAX_BYTES: u64 = 4 << 20;
+/// The largest roster has 65,536 users of 68 bytes each.
+const MAX_BYTES: u64 = 8 << 20;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +155,8 @@ impl Kit {
             toml::from_str(&text).map_err(|error| not_a_kit(format!("kit.toml: {}", error.message())))?;
         if file.format != FORMAT {
             return Err(not_a_kit(format!(
-                "the kit has format {}, but this program reads format {FORMAT}; make new kits with `dphe keygen`",
+                "the kit has format {}, but this program reads format {FORMAT}; make new kits with `dphe keygen`, and \
+                 start the new task from the old model with `dphe init --start-from`",
                 file.format
             ))
             .into());
@@ -163,6 +164,7 @@ impl Kit {
         let party = party_of(&file.party)
             .ok_or_else(|| not_a_kit(format!("kit.toml names an unknown party {:?}", file.party)))?;
         let task_file = TaskFile::read(&folder.join("task.toml"))?;
+        let text = read(folder, "task.toml")?;
         let roster = Roster::decode_with(&read(folder, "roster.bin")?, key_lengths)?;
         let foreign =
             |name: &str, reason: &str| KitError::Foreign { file: folder.join(name), reason: reason.into() };
@@ -171,6 +173,9 @@ impl Kit {
         }
         if Some(roster.task().id()) != task_file.id() || file.task_id != task_file.task.id {
             return Err(foreign("task.toml", "the file describes another task").into());
+        }
+        if roster.task_file() != Digest::of_task_file(&text) {
+            return Err(foreign("task.toml", "the roster has the hash of another task file").into());
         }
         let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?;
         if roster.identity(party)? != identity.identity() {
@@ -247,16 +252,22 @@ impl Kit {
         Ok(keys)
     }
 
-    /// Reads the initial global weights from the aggregator's kit.
+    /// Reads the initial global weights from the kit of the aggregator or of a user.
     ///
     /// # Errors
-    /// Fails if this is not the aggregator's kit, or if the file cannot be read.
+    /// Fails if this is the key generator's kit, or if the file cannot be read or is not the roster's.
     pub fn initial_model(&self) -> Result<Vec<u8>, Error> {
-        if self.party != PartyId::Aggregator {
-            return Err(self.role("the aggregator").into());
+        if self.party == PartyId::KeyGenerator {
+            return Err(self.role("the aggregator or a user").into());
         }
         let path = self.folder.join("initial.model");
-        std::fs::read(&path).map_err(|source| KeyFileError::Read { path, source }.into())
+        let model =
+            std::fs::read(&path).map_err(|source| KeyFileError::Read { path: path.clone(), source })?;
+        if Digest::of_model(&model) != self.roster.initial_model() {
+            let reason = "the roster has the digest of another initial model".into();
+            return Err(KitError::Foreign { file: path, reason }.into());
+        }
+        Ok(model)
     }
 
     /// Reads the initial model with class names and standardisation, if the task has one.

@@ -189,6 +189,12 @@ pub trait Archive: Send + 'static {
         message: &[u8],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Returns the signed messages of one round as (kind, message).
+    fn round_messages(
+        &mut self,
+        round: Round,
+    ) -> impl Future<Output = Result<Vec<(u8, Vec<u8>)>, StoreError>> + Send;
+
     /// Returns the signed messages of rounds from `from` on as (round, kind, message), in ascending order.
     #[allow(clippy::type_complexity, reason = "a row of three columns")]
     fn messages(

@@ -73,6 +73,9 @@ pub struct CollectSection {
     pub count: Range<u32>,
     /// The time for uploads. After `min`, the smallest count is enough. After `max`, the round is frozen or aborted.
     pub time: Range<Milliseconds>,
+    /// The key generator accepts no freeze sooner after its ticket. Rounds cannot be run faster than this.
+    #[serde(default)]
+    pub least: Milliseconds,
 }
 
 /// A smallest and a largest value.
@@ -86,7 +89,7 @@ pub struct Range<T> {
 }
 
 /// A time, written as `500ms`, `30s`, `10m` or `2h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Milliseconds(pub u64);
 
@@ -201,7 +204,9 @@ impl TaskFile {
         require(count.min <= self.task.users, "collect: count.min is above task.users")?;
         require(time.min <= time.max, "collect: time.min is above time.max")?;
         require(time.max.0 > 0, "collect: time.max is 0, so no user could upload")?;
+        require(self.collect.least <= time.max, "collect: least is above time.max")?;
         require(self.task.rounds > 0, "task: rounds is 0")?;
+        require(self.task.rounds <= TaskConfig::MOST_ROUNDS.into(), "task: rounds is above 1,048,576")?;
         require(self.task.users <= TaskParams::MOST_USERS, "task: users is above 65,536")?;
         self.learner.check().map_err(|error| TaskFileError::Value { what: format!("learner: {error}") })?;
         require(
@@ -257,7 +262,11 @@ impl TaskFile {
     pub fn config(&self, initial: &Weights) -> Result<TaskConfig, dphe_federate::Error> {
         let Range { min, max } = self.collect.count;
         let size = ModelSize::of(initial);
-        Ok(self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0)
+        let mut config = self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0;
+        // the key generator enforces these
+        config.rounds = u32::try_from(self.task.rounds).unwrap_or(u32::MAX);
+        config.collect_min = u32::try_from(self.collect.least.0).unwrap_or(u32::MAX);
+        Ok(config)
     }
 }
 

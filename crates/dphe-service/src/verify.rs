@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use dphe::party::EndedRound;
 use dphe::party::log::Log;
 use dphe::wire::{
-    Close, Ending, Freeze, FreezeAck, Message, Outcome, Publish, RoundResult, RoundTicket, Signed,
+    Close, Ending, Freeze, FreezeAck, Kind, Message, Outcome, ParticipantTree, Publish, RoundResult,
+    RoundTicket, Signed,
 };
-use dphe::{Digest, PartyId, Roster, Round, WeightSum};
+use dphe::{Digest, PartyId, Receipts, Roster, Round};
+use dphe_paillier::EncryptionKey;
 use serde::{Serialize, Serializer};
 
 use crate::learning::ModelMaker;
@@ -63,8 +66,42 @@ pub fn check_log(party: PartyId, roster: &Roster, log: &[u8]) -> Result<CheckedL
 pub struct Replay<'a> {
     /// The model that the first round starts from.
     pub model: Vec<u8>,
+    /// The encryption key, which sums are read with.
+    pub key: EncryptionKey,
     /// Computes models from sums.
     pub maker: &'a mut dyn ModelMaker,
+}
+
+/// Computes the models of all published rounds again from stored messages. Nothing is verified.
+///
+/// # Errors
+/// If a stored message or sum cannot be read.
+pub fn replay_models(
+    roster: &Roster,
+    messages: &[(Round, u8, Vec<u8>)],
+    replay: Replay<'_>,
+) -> Result<Vec<Vec<u8>>, dphe::Error> {
+    let Replay { mut model, key, maker } = replay;
+    let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
+    for (round, kind, bytes) in messages {
+        rounds.entry(*round).or_default().insert(*kind, bytes);
+    }
+    let mut models = Vec::new();
+    for messages in rounds.values() {
+        let Some(ended) = ended_round(roster, messages)? else { continue };
+        let Some(sum) = ended.sum_unchecked(roster, &key)? else { continue };
+        model = maker.next_model(&sum, &model).unwrap_or(model);
+        models.push(model.clone());
+    }
+    Ok(models)
+}
+
+/// Puts a round that has ended together from its stored messages.
+fn ended_round(roster: &Roster, messages: &BTreeMap<u8, &[u8]>) -> Result<Option<EndedRound>, dphe::Error> {
+    let bytes = |kind: Kind| messages.get(&kind.number()).copied();
+    let Some((ticket, close)) = bytes(Kind::RoundTicket).zip(bytes(Kind::Close)) else { return Ok(None) };
+    let published = bytes(Kind::Freeze).zip(bytes(Kind::Publish));
+    EndedRound::from_messages(roster, ticket, close, published).map(Some)
 }
 
 /// Verifies the messages of rounds that an aggregator has stored. With `replay`, the messages must begin with round 1,
@@ -131,18 +168,21 @@ impl Check<'_> {
         }
     }
 
-    /// Computes the model of the round again.
-    fn recompute(&mut self, sum: &WeightSum, published: &[u8], replay: &mut Replay<'_>) {
-        match replay.maker.next_model(sum, &replay.model) {
-            Ok(model) => {
-                self.require(model == published, "the published model does not follow from the sum");
-            }
-            // an aggregator that cannot compute a model publishes the one before
-            Err(_) => self.require(
-                replay.model == published,
-                "no model follows from the sum, and the published one is not the one before",
-            ),
+    /// Computes the model of the round again from the published sum.
+    fn recompute(&mut self, ended: &EndedRound, published: Digest, replay: &mut Replay<'_>) {
+        let sum = match ended.sum_unchecked(self.roster, &replay.key) {
+            Ok(Some(sum)) => sum,
+            Ok(None) => return,
+            Err(error) => return self.findings.push(format!("the published sum cannot be read: {error}")),
+        };
+        // an aggregator that cannot compute a model publishes the one before
+        if let Ok(model) = replay.maker.next_model(&sum, &replay.model) {
+            replay.model = model;
         }
+        self.require(
+            Digest::of_model(&replay.model) == published,
+            "the published model does not follow from the sum",
+        );
     }
 
     /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
@@ -213,11 +253,33 @@ impl Check<'_> {
         }
         let Some(publish) = publish else { return (ending, 0) };
         let message = publish.message();
-        self.require(
-            message.check_result(roster, self.round).is_ok(),
-            "the published result is not signed by the key generator",
-        );
+        let users = freeze.as_ref().map_or(0, |freeze| freeze.message().users.len());
+        match message.check_result(roster, self.round) {
+            Err(_) => {
+                self.require(false, "the published result is not signed by the key generator");
+            }
+            Ok(signed) => {
+                let signed = signed.message();
+                if let Some(freeze) = &freeze {
+                    let root = ParticipantTree::new(&freeze.message().users).root();
+                    self.require(
+                        signed.users_root == root,
+                        "the frozen participants are not those of the result",
+                    );
+                }
+                let hash = Digest::of_sum_bytes(publish.body());
+                self.require(hash == message.sum_hash, "the stored sum is not the published one");
+                self.require(
+                    roster.task().receipts() == Receipts::Masked || signed.payload_hash == hash,
+                    "the published sum is not the one that the key generator signed",
+                );
+            }
+        }
         if let Some(result) = &result {
+            self.require(
+                Digest::of_sum_bytes(result.body()) == result.message().payload_hash,
+                "the stored sum is not the one that the key generator signed",
+            );
             self.require(
                 message.result.hash() == result.hash(),
                 "the published result is not the one received",
@@ -228,27 +290,19 @@ impl Check<'_> {
             );
         }
         if let Some(freeze) = &freeze {
-            self.require(
-                freeze.message().users == message.users,
-                "the published participants are not the frozen ones",
-            );
-        }
-        let ascending = message.users.is_sorted_by(|a, b| a.user < b.user);
-        let known = message.users.iter().all(|one| roster.contains(one.user));
-        self.require(ascending && known, "the participants contain a duplicate or an unknown user");
-        self.require(message.users.len() >= roster.floor(), "there are fewer participants than the floor");
-        let found = Digest::of_model(publish.body());
-        self.require(found == message.model, "the stored model is not the published one");
-        let sum = result.and_then(|result| result.sum(roster).transpose());
-        if let Some(Err(_)) = &sum {
-            self.findings.push("the stored sum is not the one that the key generator signed".into());
-        }
-        if let Some(replay) = replay {
-            if let Some(Ok(sum)) = sum {
-                self.recompute(&sum, publish.body(), replay);
+            let users = &freeze.message().users;
+            let ascending = users.is_sorted_by(|a, b| a.user < b.user);
+            let known = users.iter().all(|one| roster.contains(one.user));
+            self.require(ascending && known, "the participants contain a duplicate or an unknown user");
+            self.require(users.len() >= roster.floor(), "there are fewer participants than the floor");
+            if let Some(ticket) = &ticket {
+                let signed = users.iter().all(|one| one.verify(roster, self.round, ticket.hash()).is_ok());
+                self.require(signed, "a participant did not sign an upload for this round");
             }
-            // later rounds are checked against what was published
-            replay.model = publish.body().to_vec();
+        }
+        let ended = ended_round(roster, self.messages).ok().flatten();
+        if let (Some(replay), Some(ended)) = (replay, &ended) {
+            self.recompute(ended, message.model, replay);
         }
         if let Some(close) = &close {
             self.require(
@@ -257,6 +311,6 @@ impl Check<'_> {
             );
         }
         *model = Some(message.model);
-        (ending, message.users.len())
+        (ending, users)
     }
 }

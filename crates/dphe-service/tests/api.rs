@@ -29,7 +29,7 @@ use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::SqliteStore;
 use dphe_service::tls::ClientTls;
 use serde_json::Value;
-use support::{Plan, SEED, Town, samples};
+use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::net::{TcpListener, TcpStream};
 
 /// An aggregator and a key generator in this process.
@@ -351,7 +351,7 @@ async fn generated_requests_get_documented_responses() {
             let seed = Seed::new(SEED).derive("user", n as u64);
             let task = kit.roster().task().clone();
             let trainer = LinearTrainer::new(kit.task_file(), task, samples(n), seed).unwrap();
-            user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+            user::run(&kit, store, trainer, model_maker(&kit), ServiceOptions::default(), stop).await.unwrap()
         }));
     }
     for user in users {

@@ -18,7 +18,7 @@ use dphe_service::service::aggregator::AggregatorService;
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive, LogStore, SqliteStore, StoreError};
-use support::{Plan, SEED, Town, samples};
+use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -94,6 +94,10 @@ impl Archive for Failing {
         if self.refuses() { Err(full()) } else { self.store.put_message(round, kind, message).await }
     }
 
+    async fn round_messages(&mut self, round: Round) -> Result<Vec<(u8, Vec<u8>)>, StoreError> {
+        self.store.round_messages(round).await
+    }
+
     async fn messages(&mut self, from: Round) -> Result<Vec<(Round, u8, Vec<u8>)>, StoreError> {
         self.store.messages(from).await
     }
@@ -134,7 +138,7 @@ async fn live(
             let seed = Seed::new(SEED).derive("user", n - 1);
             let task = kit.roster().task().clone();
             let trainer = LinearTrainer::new(kit.task_file(), task, samples(n as usize - 1), seed)?;
-            return user::run(&kit, store, trainer, ServiceOptions::default(), stop).await;
+            return user::run(&kit, store, trainer, model_maker(&kit), ServiceOptions::default(), stop).await;
         }
     }
     Ok(UserSummary::default())

@@ -17,7 +17,7 @@ use dphe_service::service::aggregator::AggregatorService;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::SqliteStore;
 use serde_json::Value;
-use support::{Plan, SEED, Town, samples};
+use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -87,7 +87,7 @@ async fn start(plan: Plan) -> Running {
             let seed = Seed::new(SEED).derive("user", n as u64);
             let task = kit.roster().task().clone();
             let trainer = LinearTrainer::new(kit.task_file(), task, samples(n), seed).unwrap();
-            user::run(&kit, store, trainer, ServiceOptions::default(), stop).await.unwrap()
+            user::run(&kit, store, trainer, model_maker(&kit), ServiceOptions::default(), stop).await.unwrap()
         });
     }
     Running { town, page, switch, users }

@@ -55,8 +55,14 @@ fn user(number: u32) -> UserId {
 fn upload_record(number: u32, body: &[u8]) -> UploadRecord {
     let body_hash = Digest::of_model(body);
     UploadRecord {
-        user: user(number),
-        body_hash,
+        participant: Participant {
+            user: user(number),
+            count: 1,
+            salt: [0; 16],
+            body_hash,
+            signature: [0; 64],
+        },
+        masks: vec![0; 48],
         fingerprints: vec![number as u8; 16],
         bytes: body.len() as u64,
     }
@@ -70,7 +76,7 @@ async fn add(
     most: Option<usize>,
 ) -> BatchOutcome {
     let add = |mut sum: Vec<u8>| {
-        sum.extend(batch.iter().map(|record| record.user.get() as u8));
+        sum.extend(batch.iter().map(|record| record.participant.user.get() as u8));
         async { Ok::<_, ()>(sum) }
     };
     round_store.store_batch(round(number), batch, most, add).await.unwrap().unwrap()
@@ -136,7 +142,7 @@ async fn each_user_is_counted_once_across_replicas() {
         BatchOutcome::Stored
     );
     // the same upload to another replica: the batch is not stored, and the known users are returned
-    let known = BatchOutcome::Known(vec![Participant { user: user(1), body_hash: Digest::of_model(b"one") }]);
+    let known = BatchOutcome::Known(vec![(user(1), Digest::of_model(b"one"))]);
     assert_eq!(add(&two, 1, &[upload_record(3, b"three"), upload_record(1, b"other")], None).await, known);
     assert_eq!(two.users(round(1)).await.unwrap(), (vec![user(1), user(2)], false));
     assert_eq!(two.known(round(1), user(1)).await.unwrap(), Some(Digest::of_model(b"one")));
@@ -172,7 +178,7 @@ async fn each_user_is_counted_once_across_replicas() {
         if page.is_empty() {
             break;
         }
-        users.extend(page.iter().map(|record| record.user));
+        users.extend(page.iter().map(|record| record.participant.user));
     }
     assert_eq!(users.iter().map(|user| user.get() as u8).collect::<Vec<_>>(), expected);
     // a closed round stays closed, and its uploads are still known

@@ -216,12 +216,50 @@ pub enum Error {
     /// A participant who is not in the roster.
     #[error("the set of users contains user {0}, who is not in the roster")]
     SetUnknown(UserId),
-    /// Participants that differ by one user from those of a sum that was opened on the same model.
+    /// Participants that differ by too few users from those of a sum that was opened on the same model, or a third set.
     #[error(
-        "the set of users differs by one user from a set that was opened on this model, which would reveal that \
-         user's update"
+        "another set of users was opened on this model, and the two sums together could reveal the update of one user"
     )]
     SetDifference,
+    /// A further round after all sums that the policy allows were opened.
+    #[error("the task allows {most} sums to be opened, and all of them were")]
+    Rounds {
+        /// The largest number of sums.
+        most: u32,
+    },
+    /// A further round after too many openings failed.
+    #[error("{most} openings of this task failed, so no further sum is opened")]
+    Failures {
+        /// The largest number of failures.
+        most: u8,
+    },
+    /// A freeze too soon after its ticket.
+    #[error("the round was frozen less than {least} ms after its ticket")]
+    Early {
+        /// The least time between a ticket and its freeze, in milliseconds.
+        least: u32,
+    },
+    /// An ending that contradicts what became of the sum.
+    #[error("the ending contradicts what the key generator did with the sum")]
+    Ending,
+    /// The body of an upload that cannot be decrypted.
+    #[error("the upload of user {user} cannot be decrypted with the aggregator's key")]
+    Body {
+        /// The user who sent it.
+        user: UserId,
+    },
+    /// A round that does not start from the model that the user computed.
+    #[error("the round does not start from the model that follows from the earlier rounds")]
+    Lineage,
+    /// A key generator's history that is not the user's.
+    #[error("the key generator's history of the task is not the one that this user was told")]
+    History,
+    /// A published sum that is not the sum of the listed users.
+    #[error("the published sum fails the check, so it is not the sum of the listed users")]
+    Check,
+    /// A sum that is out of range.
+    #[error("the sum is out of range, so an upload was invalid")]
+    Range,
     /// A freeze attempt out of sequence, or too many of them.
     #[error("freeze attempt {attempt} is not the next one, or exceeds the {max} allowed")]
     Attempts {
@@ -262,8 +300,12 @@ named_enum! {
     pub enum ErrorCode {
         /// A freeze attempt is not the next one, or there were too many.
         Attempts = "attempts",
+        /// The body of an upload cannot be decrypted.
+        Body = "body",
         /// More positions are occupied than fit into an update.
         Capacity = "capacity",
+        /// The published sum is not that of the listed users.
+        Check = "check",
         /// A ciphertext is not canonical.
         CiphertextRange = "ct_range",
         /// A ciphertext has no noise.
@@ -278,12 +320,20 @@ named_enum! {
         Count = "count",
         /// A length is not that of the task.
         Dimension = "dimension",
+        /// The round was frozen too soon after its ticket.
+        Early = "early",
+        /// The ending contradicts what became of the sum.
+        Ending = "ending",
         /// The bytes cannot be decoded.
         Encoding = "encoding",
         /// The sum is not the frozen one.
         Equation = "equation",
+        /// Too many openings failed.
+        Failures = "failures",
         /// The round has not started.
         Future = "future",
+        /// The key generator's history is not the user's.
+        History = "history",
         /// Permuted indices are not ascending and distinct.
         IndexOrder = "index_order",
         /// A permuted index is beyond the positions of the task.
@@ -294,6 +344,8 @@ named_enum! {
         KeyId = "key_id",
         /// The upload arrived after the freeze.
         Late = "late",
+        /// The round does not start from the model that the user computed.
+        Lineage = "lineage",
         /// The model does not have the announced digest.
         Model = "model",
         /// An upload repeats noise of this round.
@@ -310,13 +362,17 @@ named_enum! {
         Profile = "profile",
         /// A result is not what the key generator signed.
         Proof = "proof",
+        /// A sum is out of range.
+        Range = "range",
         /// The key generator's log went back or forked.
         Rollback = "rollback",
         /// The message names another roster.
         Roster = "roster",
         /// Opening the sum failed.
         RoundFailed = "round_failed",
-        /// The set of users differs by one from a set that was opened on the same model.
+        /// All sums that the policy allows were opened.
+        Rounds = "rounds",
+        /// Another set of users was opened on the same model.
         SetDifference = "set_difference",
         /// The set of users is not ascending and distinct.
         SetOrder = "set_order",
@@ -350,6 +406,15 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Attempts { .. } => ErrorCode::Attempts,
+            Self::Body { .. } => ErrorCode::Body,
+            Self::Check => ErrorCode::Check,
+            Self::Early { .. } => ErrorCode::Early,
+            Self::Ending => ErrorCode::Ending,
+            Self::Failures { .. } => ErrorCode::Failures,
+            Self::History => ErrorCode::History,
+            Self::Lineage => ErrorCode::Lineage,
+            Self::Range => ErrorCode::Range,
+            Self::Rounds { .. } => ErrorCode::Rounds,
             Self::Capacity { .. } => ErrorCode::Capacity,
             Self::CiphertextRange { .. } => ErrorCode::CiphertextRange,
             Self::CiphertextTrivial { .. } => ErrorCode::CiphertextTrivial,
@@ -400,6 +465,7 @@ impl Error {
             | Self::IndexOrder { user }
             | Self::IndexRange { user, .. }
             | Self::KeyId { user }
+            | Self::Body { user }
             | Self::NonceReuse { user }
             | Self::UnknownUser(user) => Some(user),
             Self::CiphertextRange { user, .. }
@@ -431,6 +497,14 @@ impl Error {
             | Self::SetOrder
             | Self::SetUnknown(_)
             | Self::SetDifference
+            | Self::Rounds { .. }
+            | Self::Failures { .. }
+            | Self::Early { .. }
+            | Self::Ending
+            | Self::Lineage
+            | Self::History
+            | Self::Check
+            | Self::Range
             | Self::Attempts { .. }
             | Self::Equation
             | Self::Committed

@@ -30,6 +30,11 @@ impl Digest {
         hash(domains::MODEL, &[model])
     }
 
+    /// Returns the digest of a task file.
+    pub fn of_task_file(file: &[u8]) -> Self {
+        hash(domains::TASK_FILE, &[file])
+    }
+
     /// Returns the digest of the body of an upload.
     pub(crate) fn of_upload(body: &[u8]) -> Self {
         hash(domains::UPLOAD_BODY, &[body])
@@ -38,6 +43,11 @@ impl Digest {
     /// Returns the digest of a sealed sum.
     pub(crate) fn of_sum(body: &[u8]) -> Self {
         hash(domains::SUM, &[body])
+    }
+
+    /// Returns the digest of a published sum.
+    pub fn of_sum_bytes(sum: &[u8]) -> Self {
+        Self::of_payload(sum)
     }
 
     /// Returns the digest of an opened sum.

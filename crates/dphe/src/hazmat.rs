@@ -2,9 +2,13 @@
 //! They serve tests, load generators and the reproduction of the paper. The feature `hazmat` only adds this module.
 //! It does not change what any other function does.
 
+use std::collections::BTreeMap;
+
+use rand_core::CryptoRng;
+
 use crate::party::{Action, PartyContext, Time, UserParty};
-use crate::scheme::permutation::{UserAggregatorSeed, UserSharedSeed};
-use crate::wire::{RoundTicket, Signed, Upload};
+use crate::scheme::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
+use crate::wire::{RoundTicket, Signed, Upload, UploadName};
 use crate::{
     Digest, Error, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig, TaskId,
     TaskParams, UserId, UserKeys,
@@ -28,10 +32,19 @@ pub fn task_params(id: TaskId, config: TaskConfig) -> Result<TaskParams, Error> 
     TaskParams::new_with(id, config, short_keys())
 }
 
-/// Replaces the seeds of a key generator, as of round 1, for test vectors.
-pub fn set_seeds(keys: &mut KeyGenerator, us: [u8; 32], ua: impl IntoIterator<Item = (UserId, [u8; 32])>) {
-    let ua = ua.into_iter().map(|(user, key)| (user, UserAggregatorSeed::from_parts(Round::FIRST, key)));
-    keys.set_seeds(UserSharedSeed::from_parts(Round::FIRST, us), ua.collect());
+/// Replaces the seeds of a key generator, as of round 1, for test vectors: the user-shared seed, and of each user the
+/// seed that it shares with the aggregator and its mask seed.
+pub fn set_seeds(
+    keys: &mut KeyGenerator,
+    us: [u8; 32],
+    users: impl IntoIterator<Item = (UserId, [u8; 32], [u8; 32])>,
+) {
+    let (mut ua, mut masks) = (BTreeMap::new(), BTreeMap::new());
+    for (user, key, mask) in users {
+        ua.insert(user, UserAggregatorSeed::from_parts(Round::FIRST, key));
+        masks.insert(user, MaskSeed::from_parts(Round::FIRST, mask));
+    }
+    keys.set_seeds(UserSharedSeed::from_parts(Round::FIRST, us), ua, masks);
 }
 
 /// Starts a user whose keys may belong to another task, for example with a larger clip.
@@ -46,23 +59,31 @@ pub fn start_user(
     UserParty::start_unchecked(keys, context, now)
 }
 
-/// Signs the upload of a body that was sealed before the ticket existed, for load generators. Unlike [`UserParty`],
-/// this does not prevent two uploads in one round.
+/// Signs the upload of a content that was sealed before the ticket existed, for load generators. The masks of such a
+/// content do not belong to the ticket. Unlike [`UserParty`], this does not prevent two uploads in one round.
+///
+/// # Errors
+/// [`Error::Body`] if the content cannot be encrypted to the aggregator.
 pub fn sign_upload(
     identity: &IdentityKey,
     roster: &Roster,
     user: UserId,
     ticket: &Signed<RoundTicket>,
-    count: u32,
-    body: Vec<u8>,
-) -> Signed<Upload> {
+    (count, salt): (u32, [u8; 16]),
+    content: &[u8],
+    rng: &mut impl CryptoRng,
+) -> Result<Signed<Upload>, Error> {
+    let (task, round) = (roster.task().id(), ticket.round());
+    let name = UploadName { task, round, user, ticket: ticket.hash() };
+    let body = roster.agreement().seal(name, content, rng)?;
     let upload = Upload {
         ticket: ticket.hash(),
         key_id: *roster.key_id(),
         count,
+        salt,
         body_hash: Digest::of_upload(&body),
     };
-    Signed::sign(identity, roster.task().id(), PartyId::User(user), ticket.round(), upload, body)
+    Ok(Signed::sign(identity, task, PartyId::User(user), round, upload, body))
 }
 
 /// Returns the table of the user-shared permutation of a round, for test vectors.

@@ -31,9 +31,9 @@ mod vectors;
 pub use error::{Error, ErrorCode};
 pub use hash::Digest;
 pub use scheme::{
-    Aggregator, AggregatorKeys, ClipRule, Collecting, KeyGenerator, KeyLengths, Overlap, Profile,
-    PublicSupport, Round, SealedSum, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, Update,
-    User, UserId, UserKeys, WeightSum,
+    Aggregator, AggregatorKeys, Blinds, ClipRule, Collecting, KeyGenerator, KeyLengths, OpenedSum, Overlap,
+    Profile, PublicSupport, Receipts, Round, SealedSum, SealedUpdate, SparseVector, TaskConfig, TaskId,
+    TaskParams, Update, User, UserId, UserKeys, WeightSum,
 };
 pub use wire::{Identity, IdentityKey, PartyId, Roster};
 

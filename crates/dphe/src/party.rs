@@ -6,11 +6,14 @@
 
 mod aggregator;
 mod context;
+mod history;
 mod key_generator;
 pub mod log;
 mod user;
 
-pub use aggregator::{AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, Intake, IntakeRound};
+pub use aggregator::{
+    AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, EndedRound, Intake, IntakeRound,
+};
 pub use context::PartyContext;
 pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase};
 pub use user::{UserEvent, UserParty, UserPhase};
@@ -123,6 +126,12 @@ pub enum Notice {
         round: Round,
         /// The positions to train, if they are public.
         support: PublicSupport,
+    },
+    /// To a user: the published sum is that of the listed users. Compute the model that follows from it and hand it
+    /// in.
+    Apply {
+        /// The sum.
+        sum: WeightSum,
     },
     /// To the aggregator: the sum of a round is open. Hand in the new model.
     Opened {

@@ -5,8 +5,9 @@
 //! | what is summed | [`TaskParams`], [`Update`], `fixed_point`, [`PublicSupport`] |
 //! | `w = K v` | `shard`, `decompose`, [`IndexMatrix`] |
 //! | both permutations | [`UserSharedPermutation`], [`UserAggregatorPermutation`] |
+//! | masks and the check (beyond the paper) | `mask`, [`MaskSeed`] |
 //! | the three roles | [`User`], [`Aggregator`], [`KeyGenerator`] |
-//! | what passes between them | [`SealedUpdate`], [`SealedSum`], [`WeightSum`] |
+//! | what passes between them | [`SealedUpdate`], [`SealedSum`], [`OpenedSum`], [`UncheckedSum`], [`WeightSum`] |
 
 mod aggregator;
 mod decompose;
@@ -17,6 +18,7 @@ pub(crate) mod index;
 mod key_generator;
 mod key_lengths;
 mod keys;
+pub(crate) mod mask;
 pub(crate) mod permutation;
 mod public_support;
 pub(crate) mod round_params;
@@ -33,11 +35,13 @@ pub use index::{DoublyPermuted, Frame, IndexMatrix, OncePermuted, Original};
 pub use key_generator::KeyGenerator;
 pub use key_lengths::KeyLengths;
 pub use keys::{AggregatorKeys, UserKeys};
-pub use permutation::{UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed};
+pub use permutation::{
+    MaskSeed, UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed,
+};
 pub use public_support::PublicSupport;
 pub use round_params::RoundParams;
-pub use sealed::{SealedShard, SealedSum, SealedUpdate, SealedValues, max_ciphertexts};
+pub use sealed::{Blinds, SealedShard, SealedSum, SealedUpdate, SealedValues, max_ciphertexts};
 pub use sparse::{SparseVector, Update};
-pub use sum::WeightSum;
-pub use task::{ClipRule, Profile, TaskConfig, TaskParams};
+pub use sum::{MaskedSum, OpenedSum, UncheckedSum, WeightSum};
+pub use task::{ClipRule, Profile, Receipts, TaskConfig, TaskParams};
 pub use user::User;

@@ -15,8 +15,8 @@ use rand_core::Rng as _;
 use zeroize::Zeroizing;
 
 use crate::{
-    Aggregator, Error, KeyGenerator, Profile, Round, SealedSum, SealedUpdate, SparseVector, TaskConfig,
-    TaskId, TaskParams, Update, User, UserId,
+    Aggregator, Error, KeyGenerator, OpenedSum, Profile, Round, SealedSum, SealedUpdate, SparseVector,
+    TaskConfig, TaskId, TaskParams, Update, User, UserId,
 };
 
 /// What is summed: the public parameters of the sums.
@@ -169,7 +169,9 @@ impl SumKeyGenerator {
     /// As [`KeyGenerator::open`], and [`Error::Key`] if the operating system provides no randomness.
     pub fn open(&mut self, sum: SealedSum) -> Result<Vec<(u32, f64)>, Error> {
         let mut rng = os_rng().map_err(Error::Key)?;
-        let sum = self.key_generator.open(sum, &mut rng, Threads::all())?;
+        let opened = self.key_generator.open(sum, &mut rng, Threads::all())?;
+        // sums of this module are never masked
+        let OpenedSum::Clear(sum) = opened else { return Err(Error::RoundFailed) };
         Ok((0..).zip(sum.decode_weights()).filter(|&(_, value)| value != 0.0).collect())
     }
 }

@@ -16,26 +16,29 @@ mod participants;
 mod policy;
 mod roster;
 mod signed;
+mod upload_seal;
 
-pub use bodies::{ResultParams, SumParams, UploadParams, max_upload_bytes};
+pub use bodies::{SumContext, SumParams, UploadParams, max_upload_bytes};
 pub use codec::{Decode, DecodeWith, Encode, Reader, Writer, decode_list, encode_list};
 pub use header::Header;
 pub use identity::{Identity, IdentityKey};
 pub use messages::{
-    Close, Decrypt, Ending, Freeze, FreezeAck, Kind, Outcome, Publish, RoundOpen, RoundResult, RoundTicket,
-    Upload, UploadAck,
+    Close, Decrypt, Ending, Freeze, FreezeAck, Inclusion, Kind, LastOutcome, Outcome, Publish, RoundOpen,
+    RoundResult, RoundTicket, Upload, UploadAck,
 };
-pub use participants::Participant;
-pub(crate) use participants::check_set;
-pub use roster::Roster;
+pub use participants::{Participant, ParticipantTree};
+pub(crate) use participants::{check_set, root_of};
+pub use roster::{Roster, RosterPlan};
 pub use signed::{Message, Signed, Unverified};
+pub use upload_seal::{Agreement, AgreementKey};
+pub(crate) use upload_seal::{SEAL_BYTES, UploadName};
 
 use crate::UserId;
 
 /// The media type of a list of messages.
-pub const LIST_MEDIA_TYPE: &str = "application/vnd.dphe.v1.messages";
+pub const LIST_MEDIA_TYPE: &str = "application/vnd.dphe.v2.messages";
 /// The media type of a model.
-pub const MODEL_MEDIA_TYPE: &str = "application/vnd.dphe.v1.model";
+pub const MODEL_MEDIA_TYPE: &str = "application/vnd.dphe.v2.model";
 
 /// A party of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

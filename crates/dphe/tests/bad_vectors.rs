@@ -51,7 +51,8 @@ impl<'a> Task<'a> {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let mut keys = KeyGenerator::with_key(self.roster.task().clone(), secret, &mut rng).unwrap();
         let seeds = list(self.json, "users").iter().map(|entry| {
-            (UserId::new(number(&entry["user"])).unwrap(), array(&entry["user_aggregator_seed"]))
+            let user = UserId::new(number(&entry["user"])).unwrap();
+            (user, array(&entry["user_aggregator_seed"]), array(&entry["mask_seed"]))
         });
         hazmat::set_seeds(&mut keys, array(&self.json["user_shared_seed"]), seeds);
         keys
@@ -88,7 +89,7 @@ impl<'a> Task<'a> {
                 Kind::User(party, number)
             }
         };
-        Running { task: self, kind, rng: ChaCha20Rng::seed_from_u64(3), sent: Vec::new() }
+        Running { task: self, kind, rng: ChaCha20Rng::seed_from_u64(3), sent: Vec::new(), now: NOW }
     }
 }
 
@@ -98,6 +99,7 @@ struct Running<'a> {
     kind: Kind,
     rng: ChaCha20Rng,
     sent: Vec<Vec<u8>>,
+    now: Time,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
@@ -111,6 +113,7 @@ impl Running<'_> {
     /// Lets an earlier event happen, which must be accepted.
     fn given(&mut self, name: &str) {
         let json = self.task.json;
+        let now = self.now;
         let actions = match (&mut self.kind, name) {
             (Kind::Aggregator(party), "start") => {
                 let model = Digest::of_model(&hex(&json["model"]));
@@ -131,6 +134,14 @@ impl Running<'_> {
                 NOW,
                 &mut self.rng,
             ),
+            (Kind::KeyGenerator(_), "wait") => {
+                self.now = Time(now.0 + self.task.roster.task().config().collect_min as u64);
+                Ok(Vec::new())
+            }
+            (Kind::User(party, _), "model") => {
+                let (round, model) = (Round::FIRST, hex(&json["new_model"]));
+                party.step(UserEvent::Applied { round, model }, now, &mut self.rng)
+            }
             (Kind::User(party, number), "update") => {
                 let entry = self.task.user(*number);
                 let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
@@ -140,7 +151,7 @@ impl Running<'_> {
             (Kind::User(party, _), "ack_own") => {
                 // the header of an upload ends with the hash of the body
                 let upload = self.sent.iter().rfind(|message| message[5] == 3).unwrap();
-                let end = 35 + 32 + 32 + 4 + 32;
+                let end = 35 + 32 + 32 + 4 + 16 + 32;
                 let header =
                     [&upload[..5], &[4], &upload[6..30], &[1, 0, 0, 0, 0], &upload[end - 32..end]].concat();
                 let ack = signed("upload-ack", &header, &array(&json["aggregator_seed"]));
@@ -157,7 +168,7 @@ impl Running<'_> {
             _ => None,
         }));
         if let Kind::KeyGenerator(party) = &mut self.kind {
-            let actions = party.step(KeyGeneratorEvent::Tick, NOW, &mut self.rng).unwrap();
+            let actions = party.step(KeyGeneratorEvent::Tick, self.now, &mut self.rng).unwrap();
             self.sent.extend(actions.into_iter().filter_map(|action| match action {
                 Action::Send { message, .. } | Action::Announce(message) => Some(message),
                 _ => None,
@@ -168,7 +179,9 @@ impl Running<'_> {
     fn take(&mut self, message: Vec<u8>, model: Option<Vec<u8>>) -> Result<Vec<Action>, Error> {
         match &mut self.kind {
             Kind::Aggregator(party) => party.step(AggregatorEvent::Message(message), NOW, &mut self.rng),
-            Kind::KeyGenerator(party) => party.step(KeyGeneratorEvent::Message(message), NOW, &mut self.rng),
+            Kind::KeyGenerator(party) => {
+                party.step(KeyGeneratorEvent::Message(message), self.now, &mut self.rng)
+            }
             Kind::User(party, _) => {
                 // a ticket is handed over with its model
                 let event = match model {
@@ -202,7 +215,7 @@ fn hash(domain: &str, part: &[u8]) -> [u8; 32] {
 }
 
 fn signed(name: &str, header: &[u8], seed: &[u8; 32]) -> Vec<u8> {
-    let signature = SigningKey::from_bytes(seed).sign(&hash(&format!("dphe/v1/{name}"), header));
+    let signature = SigningKey::from_bytes(seed).sign(&hash(&format!("dphe/v2/{name}"), header));
     [header, &signature.to_bytes()].concat()
 }
 
@@ -233,11 +246,12 @@ fn transcripts_match_the_vectors() {
         expect(&mut aggregator, "poll", &["publish", "close"]);
         let mut key_generator = task.party(&serde_json::json!({ "party": "key_generator" }));
         expect(&mut key_generator, "round_open", &["ticket"]);
+        expect(&mut key_generator, "wait", &[]);
         expect(&mut key_generator, "freeze", &[]);
         expect(&mut key_generator, "decrypt", &[]);
         // header and log differ from those of the reference, but the payload must not
         let (ours, theirs) = (key_generator.sent.last().unwrap(), message("result"));
-        let body = 35 + 32 + 1 + 4 + 32 + 8 + 32 + 64;
+        let body = 35 + 32 + 1 + 4 + 32 + 32 + 8 + 32 + 64;
         assert_eq!(ours[body..], theirs[body..]);
         expect(&mut key_generator, "close", &[]);
         for user in [1, 2, 9, 5] {
@@ -245,6 +259,10 @@ fn transcripts_match_the_vectors() {
             expect(&mut party, "ticket", &[]);
             if user == 5 {
                 expect(&mut party, "publish", &[]);
+                expect(&mut party, "model", &[]);
+                let Kind::User(party, _) = &party.kind else { panic!("it is a user") };
+                assert_eq!(party.round(), Round::FIRST.next());
+                assert_eq!(party.model(), Digest::of_model(&hex(&json["new_model"])));
             } else {
                 expect(&mut party, "update", &[]);
                 expect(&mut party, "ack_own", &[]);
@@ -267,6 +285,9 @@ fn bad_inputs_are_refused_with_their_code_and_change_nothing() {
         let found = match vector["party"].as_str().unwrap() {
             "log" => recover(task, vector),
             "key" => read_key(vector),
+            "roster" => {
+                Roster::decode_with(&hex(&vector["input"]), hazmat::short_keys()).map(|_| "ok".into())
+            }
             _ => step(task, vector),
         };
         let (found, expected) =
@@ -293,12 +314,16 @@ fn step(task: &Task<'_>, vector: &Value) -> Outcome {
     let before = running.state();
     let result = if vector["party"] == "weights" {
         weights(&mut running, vector)
+    } else if vector["party"] == "model" {
+        let Kind::User(party, _) = &mut running.kind else { panic!("the model is a user's") };
+        let event = UserEvent::Applied { round: party.round(), model: hex(&vector["input"]) };
+        party.step(event, NOW, &mut running.rng)
     } else {
         let mut input = hex(&vector["input"]);
         if let Some(offset) = vector["rebind"]["offset"].as_u64() {
             // the ticket that this key generator issued in its second round
             let ticket = running.sent.iter().rfind(|message| message[5] == 2).unwrap();
-            let hash = hash("dphe/v1/round-ticket", &ticket[..ticket.len() - 64]);
+            let hash = hash("dphe/v2/round-ticket", &ticket[..ticket.len() - 64]);
             let end = input.len() - 64;
             input[offset as usize..][..32].copy_from_slice(&hash);
             input = signed("freeze", &input[..end], &array(&task.json["aggregator_seed"]));

@@ -26,20 +26,27 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "crash/forge.rs"]
+mod forge;
 #[path = "crash/ledger.rs"]
 mod ledger;
+#[path = "crash/rogue.rs"]
+mod rogue;
 #[path = "crash/sim.rs"]
 mod sim;
 #[path = "crash/world.rs"]
 mod world;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use dphe::{PartyId, Profile, UserId};
-use sim::{Chaos, Crash, Mode, Outcome, PREFIX, Plan, Point, Sabotage, Sim};
-use world::World;
+use sim::{Chaos, Crash, Mode, Outcome, Plan, Point, Sabotage, Sim};
+use world::{Spec, World};
 
 const PROFILES: [Profile; 2] = [Profile::Sparse, Profile::Full];
+const A: PartyId = PartyId::Aggregator;
+const G: PartyId = PartyId::KeyGenerator;
 
 fn check(world: &World, plan: Plan) -> Outcome {
     let outcome = Sim::run(world, plan.clone());
@@ -47,11 +54,13 @@ fn check(world: &World, plan: Plan) -> Outcome {
     outcome
 }
 
-/// Returns the writes of at least two rounds without faults.
-fn writes(world: &World) -> Vec<Point> {
+/// Returns the writes of the first `rounds` rounds without faults. Those of a third round are like those of the second.
+fn writes(world: &World, rounds: usize) -> Vec<Point> {
     let outcome = check(world, Plan { rounds: 1, ..Plan::new(0) });
-    assert!(outcome.published >= 2, "{}", outcome.published);
-    outcome.writes
+    let tickets =
+        outcome.writes.iter().enumerate().filter(|(_, point)| **point == Point { party: A, tag: 2 });
+    let (end, _) = tickets.skip(rounds).next().expect("there is one more round");
+    outcome.writes[..end].to_vec()
 }
 
 fn crash(point: Point, mode: Mode, skip: u32) -> Crash {
@@ -60,29 +69,36 @@ fn crash(point: Point, mode: Mode, skip: u32) -> Crash {
 
 #[test]
 fn crash_at_any_write_of_a_sparse_task() {
-    crash_at_any_write(&World::new(Profile::Sparse, 3, false));
+    crash_at_any_write(&World::new(Spec::new(Profile::Sparse, 3)), 2);
 }
 
 #[test]
 fn crash_at_any_write_of_a_full_task() {
-    crash_at_any_write(&World::new(Profile::Full, 3, false));
+    crash_at_any_write(&World::new(Spec::new(Profile::Full, 3)), 2);
 }
 
 #[test]
-fn crash_at_any_write_of_a_failing_round() {
-    crash_at_any_write(&World::new(Profile::Sparse, 4, true));
+fn crash_at_any_write_of_a_round_whose_sum_cannot_be_opened() {
+    let outcome = crash_at_any_write(&World::new(Spec::new(Profile::Sparse, 4).loud()), 1);
+    assert!(outcome.failed > 0);
 }
 
-fn crash_at_any_write(world: &World) {
+#[test]
+fn crash_at_any_write_of_a_round_whose_sum_is_rejected() {
+    let outcome = crash_at_any_write(&World::new(Spec::new(Profile::Full, 4).loud()), 1);
+    assert!(outcome.rejected > 0);
+}
+
+fn crash_at_any_write(world: &World, rounds: usize) -> Outcome {
     let begin = Instant::now();
-    let (mut runs, mut published) = (0, 0);
-    let writes = writes_or_failed(world);
+    let (mut runs, mut all) = (0, Outcome::default());
+    let writes = writes(world, rounds);
     let points = writes.len();
     for (i, &point) in writes.iter().enumerate() {
         let skip = writes[..i].iter().filter(|&&before| before == point).count() as u32;
         let torn = [0, 1023].map(Mode::Torn);
         let blank = [500].map(Mode::Blank);
-        let whole = [Mode::BeforeWrite, Mode::Lost, Mode::Synced, Mode::SentOne, Mode::Sent];
+        let whole = [Mode::Lost, Mode::Full(700), Mode::Synced, Mode::SentOne, Mode::Sent];
         for mode in torn.into_iter().chain(blank).chain(whole) {
             let users_ask = matches!(point.party, PartyId::User(_));
             for (duplicate, pull) in [(0, users_ask), (400, false)] {
@@ -91,19 +107,18 @@ fn crash_at_any_write(world: &World) {
                 let outcome = check(world, plan);
                 assert_eq!(outcome.unhappened, 0, "{point:?} was never reached");
                 runs += 1;
-                published += outcome.published;
+                all.published += outcome.published;
+                all.failed += outcome.failed;
+                all.rejected += outcome.rejected;
             }
         }
     }
     println!(
-        "single crashes: {points} points, {runs} runs, {published} rounds published, {:.1?}",
+        "single crashes: {points} points, {runs} runs, {} rounds published, {:.1?}",
+        all.published,
         begin.elapsed()
     );
-}
-
-/// As [`writes`], but the first round may fail.
-fn writes_or_failed(world: &World) -> Vec<Point> {
-    check(world, Plan { rounds: 1, ..Plan::new(0) }).writes
+    all
 }
 
 #[test]
@@ -111,11 +126,9 @@ fn two_crashes_at_any_two_writes() {
     let begin = Instant::now();
     let (mut pairs, mut runs, mut published, mut unhappened) = (0, 0, 0, 0);
     let stride = if seeds().is_some() { 1 } else { 20 };
-    for (world, duplicate) in PROFILES.map(|profile| World::new(profile, 3, false)).iter().zip([0, 400]) {
-        let mut points = writes(world);
-        points.retain(|point| {
-            point.tag != PREFIX && !matches!(point.party, PartyId::User(user) if user.get() > 1)
-        });
+    for (world, duplicate) in PROFILES.map(|profile| World::new(Spec::new(profile, 3))).iter().zip([0, 400]) {
+        let mut points = writes(world, 2);
+        points.retain(|point| !matches!(point.party, PartyId::User(user) if user.get() > 1));
         points.sort_unstable();
         points.dedup();
         let modes = [Mode::Lost, Mode::Torn(700), Mode::Synced, Mode::Sent];
@@ -147,13 +160,15 @@ fn random_faults_break_no_invariant() {
     let begin = Instant::now();
     let seeds = seeds().unwrap_or(400);
     let worlds: Vec<World> = [
-        (Profile::Sparse, 3, false),
-        (Profile::Full, 4, false),
-        (Profile::Sparse, 5, false),
-        (Profile::Full, 5, false),
-        (Profile::Sparse, 5, true),
+        Spec::new(Profile::Sparse, 3),
+        Spec::new(Profile::Full, 4),
+        Spec { collect_min: 1_500, ..Spec::new(Profile::Sparse, 5) },
+        Spec::new(Profile::Full, 5),
+        Spec::new(Profile::Paper, 4),
+        Spec::new(Profile::Sparse, 5).loud(),
+        Spec::new(Profile::Full, 5).loud(),
     ]
-    .map(|(profile, users, loud)| World::new(profile, users, loud))
+    .map(World::new)
     .into();
     let mut all = Outcome::default();
     for seed in 0..seeds {
@@ -199,6 +214,7 @@ fn random_plan(seed: u64) -> Plan {
         vanish: pick(&[0, 20, 5], 2),
         abort: pick(&[0, 300, 0], 5),
         idle: pick(&[0, 100], 6),
+        full: pick(&[0, 0, 10], 5),
     };
     Plan {
         duplicate: pick(&[0, 300, 100], 2),
@@ -211,14 +227,45 @@ fn random_plan(seed: u64) -> Plan {
     }
 }
 
-// --- the simulator itself must detect sabotage ---
+#[test]
+fn byzantine_aggregator_cannot_make_users_accept_a_wrong_model() {
+    let begin = Instant::now();
+    let seeds = seeds().unwrap_or(400) / 5;
+    let worlds: Vec<World> =
+        [(Profile::Sparse, 4), (Profile::Full, 4), (Profile::Sparse, 5), (Profile::Full, 5)]
+            .map(|(profile, users)| {
+                World::new(Spec { rounds: 6, collect_min: 1_500, ..Spec::new(profile, users) })
+            })
+            .into();
+    let (mut all, mut attacks, mut refusals) = (Outcome::default(), BTreeMap::new(), BTreeMap::new());
+    for seed in 0..seeds {
+        let chaos = Chaos { crash: [0, 15, 30][seed as usize % 3], ..random_plan(seed).chaos };
+        let chaos =
+            Chaos { loss: chaos.loss / 6, slow: chaos.slow / 3, vanish: 0, idle: chaos.idle / 4, ..chaos };
+        let plan = Plan { rogue: true, rounds: 1, chaos, ..random_plan(seed) };
+        let outcome = check(&worlds[seed as usize % worlds.len()], plan);
+        all.accepted += outcome.accepted;
+        all.crashes += outcome.crashes;
+        all.openings.0 += outcome.openings.0;
+        all.openings.1 += outcome.openings.1;
+        outcome.attacks.into_iter().for_each(|(attack, n)| *attacks.entry(attack).or_insert(0) += n);
+        outcome.refusals.into_iter().for_each(|(code, n)| *refusals.entry(code).or_insert(0) += n);
+    }
+    println!(
+        "byzantine aggregator: {seeds} seeds, {} openings, {} failed; users accepted {} sums; {} crashes; {:.1?}\n{attacks:?}\n{refusals:?}",
+        all.openings.0,
+        all.openings.1,
+        all.accepted,
+        all.crashes,
+        begin.elapsed()
+    );
+}
 
-const A: PartyId = PartyId::Aggregator;
-const G: PartyId = PartyId::KeyGenerator;
+// --- the simulator itself must detect sabotage ---
 
 /// Asserts that a sabotaged run breaks this invariant.
 fn caught(users: u32, sabotage: Sabotage, crashes: &[Crash], expected: &str) {
-    let world = World::new(Profile::Sparse, users, false);
+    let world = World::new(Spec::new(Profile::Sparse, users));
     let (seeds, mut found) = (6, 0);
     for seed in 0..seeds {
         // users are slow
@@ -248,8 +295,8 @@ fn sabotage_by_a_lost_upload_is_detected() {
 
 #[test]
 fn sabotage_by_a_lost_commitment_is_detected() {
-    // the key generator continues from before its answer, so its log forks and the aggregator refuses it
-    caught(3, Sabotage::ForgetCommit, &[crash(Point { party: G, tag: 4 }, Mode::Sent, 0)], "rollback");
+    // the key generator continues from before its answer, and refuses that the round was published
+    caught(3, Sabotage::ForgetCommit, &[crash(Point { party: G, tag: 4 }, Mode::Sent, 0)], "ending");
 }
 
 #[test]

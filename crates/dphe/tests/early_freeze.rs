@@ -7,15 +7,8 @@ mod support;
 use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, Party as _, UserEvent};
 use dphe::wire::{Freeze, Header, Kind, Signed};
 use dphe::{Digest, Error, Profile};
+use support::world::sent;
 use support::{MODEL, NOW, Parties, config, rng, update};
-
-fn sent(actions: Vec<Action>) -> Vec<Vec<u8>> {
-    let message = |action| match action {
-        Action::Send { message, .. } | Action::Announce(message) => Some(message),
-        _ => None,
-    };
-    actions.into_iter().filter_map(message).collect()
-}
 
 #[test]
 fn early_freeze_needs_enough_uploads() {

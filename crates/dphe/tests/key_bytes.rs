@@ -6,36 +6,65 @@ mod support;
 
 use dphe::KeyLengths;
 use dphe::hazmat::{paper_keys, short_keys};
-use dphe::{Aggregator, AggregatorKeys, Error, IdentityKey, KeyGenerator, Profile, Round, User, UserKeys};
-use support::{ONE, config, key, rng, roles, update, user_id};
+use dphe::{
+    Aggregator, AggregatorKeys, Error, IdentityKey, KeyGenerator, Profile, Round, TaskConfig, User, UserKeys,
+};
+use support::{ONE, config, config_without_receipts, key, open_checked, rng, roles, update, user_id};
 
 #[test]
 fn keys_read_from_bytes_seal_sum_and_open() {
-    let mut config = config(Profile::Paper);
-    config.shards = 1;
-    let mut made = roles(config.clone(), 3, 11);
-    let generator = made.key_generator.to_secret_bytes();
-    let aggregator = made.key_generator.aggregator_keys().to_secret_bytes();
-    let users: Vec<_> =
-        (1..=3).map(|n| made.key_generator.enroll(user_id(n), &mut made.rng).to_secret_bytes()).collect();
+    let profiles = [Profile::Paper, Profile::Sparse, Profile::Full];
+    for config in profiles.map(config).into_iter().chain(profiles.map(config_without_receipts)) {
+        // in `full`, all positions
+        let config = match config.profile {
+            Profile::Full => TaskConfig { capacity: 12, ..config },
+            _ => TaskConfig { shards: 1, ..config },
+        };
+        let mut made = roles(config.clone(), 3, 11);
+        let generator = made.key_generator.to_secret_bytes();
+        let aggregator = made.key_generator.aggregator_keys().to_secret_bytes();
+        let users: Vec<_> =
+            (1..=3).map(|n| made.key_generator.enroll(user_id(n), &mut made.rng).to_secret_bytes()).collect();
 
-    let decryption = || key(config.key_bits, config.noise);
-    let mut generator = KeyGenerator::from_secret_bytes_with(&generator, decryption(), paper_keys()).unwrap();
-    let aggregator =
-        Aggregator::new(AggregatorKeys::from_secret_bytes_with(&aggregator, paper_keys()).unwrap()).unwrap();
-    let mut collecting = aggregator.begin(Round::FIRST);
-    for (n, kit) in (1..).zip(&users) {
-        let user = User::new(UserKeys::from_secret_bytes_with(kit, paper_keys()).unwrap()).unwrap();
-        assert_eq!(user.id(), user_id(n));
-        let update = update(24, &[(n, 0.25), (9, 0.5)], &[f64::from(n) / 16.0, 0.0]);
-        collecting.accept(user.seal(Round::FIRST, &update, &mut made.rng, ONE).unwrap(), ONE).unwrap();
+        let decryption = || key(config.key_bits, config.noise);
+        let lengths = || if config.profile == Profile::Paper { paper_keys() } else { short_keys() };
+        let mut generator =
+            KeyGenerator::from_secret_bytes_with(&generator, decryption(), lengths()).unwrap();
+        let aggregator =
+            Aggregator::new(AggregatorKeys::from_secret_bytes_with(&aggregator, lengths()).unwrap()).unwrap();
+        let read = |kit| User::new(UserKeys::from_secret_bytes_with(kit, lengths()).unwrap()).unwrap();
+        let users: Vec<User> = users.iter().map(|kit| read(kit)).collect();
+        let mut collecting = aggregator.begin(Round::FIRST);
+        for (n, user) in (1..).zip(&users) {
+            assert_eq!(user.id(), user_id(n));
+            let update = update(24, &[(n, 0.25), (9, 0.5)], &[f64::from(n) / 16.0, 0.0]);
+            collecting.accept(user.seal(Round::FIRST, &update, &mut made.rng, ONE).unwrap(), ONE).unwrap();
+        }
+        let sum = collecting.finish(ONE).unwrap();
+        let sum = open_checked(&mut generator, &aggregator, &users[2], sum, &mut made.rng, ONE).unwrap();
+        let weights = sum.decode_weights();
+        assert!((weights[9] - 1.5).abs() < 1e-9);
+        assert!((1..=3).all(|n| (weights[n] - 0.25).abs() < 1e-4));
+        assert!((sum.decode_dense()[0] - 0.375).abs() < 1e-4);
     }
-    let sum = collecting.finish(ONE).unwrap();
-    let sum = generator.open(sum, &mut made.rng, ONE).unwrap();
-    let weights = sum.decode_weights();
-    assert!((weights[9] - 1.5).abs() < 1e-9);
-    assert!((1..=3).all(|n| (weights[n] - 0.25).abs() < 1e-4));
-    assert!((sum.decode_dense()[0] - 0.375).abs() < 1e-4);
+}
+
+/// The seeds that a user shares with one party are in the keys of no other.
+#[test]
+fn keys_of_a_party_hold_its_own_seeds_only() {
+    let mut made = roles(config(Profile::Full), 3, 11);
+    let (us, ua, mask) = ([1; 32], [2; 32], [3; 32]);
+    dphe::hazmat::set_seeds(&mut made.key_generator, us, (1..=3).map(|n| (user_id(n), ua, mask)));
+    let user = made.key_generator.enroll(user_id(1), &mut made.rng).to_secret_bytes();
+    let aggregator = made.key_generator.aggregator_keys().to_secret_bytes();
+    let generator = made.key_generator.to_secret_bytes();
+    let seeds = [us, ua, mask];
+    for (keys, expected) in
+        [(&user, [true, true, true]), (&aggregator, [false, true, false]), (&generator, [true, false, true])]
+    {
+        let held = seeds.map(|seed| keys.windows(32).any(|bytes| bytes == seed));
+        assert_eq!(held, expected);
+    }
 }
 
 #[test]

@@ -8,21 +8,19 @@
 mod attack;
 #[path = "leaks/statistics.rs"]
 mod statistics;
+mod support;
 #[path = "leaks/transcript.rs"]
 mod transcript;
-
-use std::collections::BTreeMap;
 
 use attack::{Notes, expected_share, hits};
 use dphe::party::{
     Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
     Time, UserEvent, UserParty,
 };
-use dphe::scheme::RoundParams;
-use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
+use dphe::wire::{Encode as _, RosterPlan};
 use dphe::{
-    Aggregator, Digest, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile, Roster, Round, SealedUpdate,
-    SparseVector, TaskConfig, TaskId, Update, User, UserId, hazmat,
+    Aggregator, Digest, Error, IdentityKey, KeyGenerator, NoiseMode, OpenedSum, PartyId, Profile, Receipts,
+    Roster, Round, SparseVector, TaskConfig, TaskId, Update, User, UserId, hazmat,
 };
 use dphe_paillier::Plaintext;
 use rand_core::SeedableRng as _;
@@ -276,7 +274,7 @@ fn pad_counts(support: &[u32], runs: usize, seed: u64) -> (Vec<u32>, usize) {
     let mut counts = vec![0; positions];
     for _ in 0..runs {
         let vector = session.vector(support);
-        let (_, body) = session.seal(0, Round::FIRST, vector);
+        let body = session.seal(0, Round::FIRST, vector).to_bytes();
         let mut sent: Vec<u32> =
             session.slots(&body).iter().map(|&slot| back[back_of[slot as usize] as usize]).collect();
         sent.sort_unstable();
@@ -320,7 +318,7 @@ fn permuted_indices_are_uniform_for_any_support() {
         for round in rounds(runs) {
             session.users[0].advance(round);
             let vector = session.vector(support);
-            let (_, body) = session.seal(0, round, vector);
+            let body = session.seal(0, round, vector).to_bytes();
             let slots = session.slots(&body);
             // columns are ordered by permuted index, so their order reveals nothing
             assert!(slots.is_sorted_by(|a, b| a < b));
@@ -345,7 +343,7 @@ fn uniformity_test_detects_a_fixed_permutation() {
     let mut counts = vec![0; positions];
     for round in rounds(runs) {
         let vector = session.vector(&support);
-        let (_, body) = session.seal(0, round, vector);
+        let body = session.seal(0, round, vector).to_bytes();
         session.slots(&body).iter().for_each(|&slot| counts[slot as usize] += 1);
     }
     assert!(uniformity(&counts, runs, capacity) > 100.0);
@@ -399,15 +397,17 @@ fn upload_messages_have_one_size_and_number() {
         let mut session = Session::new(sized(profile, shards), 8, 15);
         let identity = |of: u8| IdentityKey::from_seed(&[of; 32]);
         let ids: Vec<UserId> = session.users.iter().map(User::id).collect();
-        let roster = Roster::new(
-            session.task.clone(),
-            0,
-            session.key_generator.encryption_key(),
-            identity(100).identity(),
-            &identity(101),
-            ids.iter().map(|&id| (id, identity(id.get() as u8).identity())).collect::<BTreeMap<_, _>>(),
-        )
-        .unwrap();
+        let model = b"a model".to_vec();
+        let plan = RosterPlan {
+            task: session.task.clone(),
+            key: session.key_generator.encryption_key(),
+            initial_model: Digest::of_model(&model),
+            task_file: Digest::ZERO,
+            aggregator: identity(100).identity(),
+            agreement: identity(100).agreement_key().public(),
+            users: ids.iter().map(|&id| (id, identity(id.get() as u8).identity())).collect(),
+        };
+        let roster = Roster::new(plan, &identity(101)).unwrap();
         let now = Time(0);
         let context =
             |identity| PartyContext { identity, roster: roster.clone(), log: &[], threads: THREADS };
@@ -417,7 +417,6 @@ fn upload_messages_have_one_size_and_number() {
             AggregatorParty::start(aggregator_keys, context(identity(100)), now).unwrap();
         let (mut key_generator, _) =
             KeyGeneratorParty::start(session.key_generator, context(identity(101)), now).unwrap();
-        let model = b"a model".to_vec();
         let start = AggregatorEvent::Start { model: Digest::of_model(&model), deadline: 1_000 };
         let open =
             sent_to(&aggregator.step(start, now, &mut session.rng).unwrap(), PartyId::KeyGenerator).remove(0);
@@ -460,47 +459,55 @@ fn paper_shards_reveal_the_number_of_nonzeros() {
     assert!(sizes[2] == sizes[3] && sizes[3] < sizes[4] && sizes[4] == sizes[5]);
 }
 
-/// The key generator sees a sum and a list of participants, but no uploads. Nothing binds one to the other, so an
-/// aggregator may lie about them. If the protocol prevents that one day, this test must fail.
+/// The key generator sees a sum and a list of participants, but no uploads. Without receipts, nothing binds one to the
+/// other, and an aggregator that lies about them reads a user per round. The check makes the same sum fail.
+/// `tests/deviation.rs` has more attacks.
 #[test]
-fn deviating_aggregator_learns_one_user_per_round() {
+fn deviating_aggregator_learns_one_user_per_round_only_without_receipts() {
     let (positions, capacity, round) = (100, 10, Round::FIRST);
-    let mut session = Session::new(config(Profile::Sparse, 5, positions, capacity), 5, 17);
-    let mut secret = vec![0.0; positions];
-    for (index, weight) in [(3, 0.5), (14, -0.25), (15, 0.125), (92, -0.75)] {
-        secret[index] = weight;
-    }
-    let (count, body) = session.seal(0, round, SparseVector::from_dense(&secret).unwrap());
-    let upload = |task: &_, user, count, body: &[u8]| {
-        SealedUpdate::from_bytes(body, &UploadParams { params: &RoundParams::new(task, round), user, count })
-            .unwrap()
-    };
-    let mut collecting = session.aggregator.begin(round);
-    collecting.accept(upload(&session.task, session.users[0].id(), count, &body), THREADS).unwrap();
-    // the other four participants, with zeros that the aggregator encrypted
-    let key = session.key_generator.encryption_key().clone();
-    for user in &session.users[1..] {
-        let zeros = vec![Plaintext::new(&key, 0).unwrap(); capacity];
-        let zeros = key.encrypt_all(&zeros, &mut session.rng, THREADS).unwrap();
-        let mut body: Vec<u8> = (0..capacity as u32).flat_map(u32::to_be_bytes).collect();
-        body.extend(key.encode(&zeros, THREADS).unwrap());
-        collecting.accept(upload(&session.task, user.id(), capacity as u32, &body), THREADS).unwrap();
-    }
-    let sum = collecting.finish(THREADS).unwrap();
-    let sum = session.key_generator.open(sum, &mut session.rng, THREADS).unwrap();
-    assert_eq!(sum.users(), 5);
-    let read: Vec<f64> = sum.weights().iter().map(|&sum| sum as f64 / 65_536.0).collect();
-    assert_eq!(read, secret);
+    for receipts in [Receipts::None, Receipts::Checked] {
+        let config = TaskConfig { receipts, ..config(Profile::Sparse, 5, positions, capacity) };
+        let mut session = Session::new(config, 5, 17);
+        let mut secret = vec![0.0; positions];
+        for (index, weight) in [(3, 0.5), (14, -0.25), (15, 0.125), (92, -0.75)] {
+            secret[index] = weight;
+        }
+        let victim = session.seal(0, round, SparseVector::from_dense(&secret).unwrap());
+        let mut collecting = session.aggregator.begin(round);
+        let honest: Vec<_> = (1..5)
+            .map(|user| session.seal(user, round, SparseVector::from_dense(&vec![0.0; positions]).unwrap()))
+            .collect();
+        collecting.accept(victim, THREADS).unwrap();
+        // the other four participants, with zeros that the aggregator encrypted
+        let key = session.key_generator.encryption_key().clone();
+        for sealed in &honest {
+            let zeros = vec![Plaintext::new(&key, 0).unwrap(); sealed.ciphertexts()];
+            let zeros = key.encrypt_all(&zeros, &mut session.rng, THREADS).unwrap();
+            let mut body: Vec<u8> = (0..capacity as u32).flat_map(u32::to_be_bytes).collect();
+            body.extend(key.encode(&zeros, THREADS).unwrap());
+            collecting.accept(session.read(sealed, &body), THREADS).unwrap();
+        }
+        let sum = collecting.finish(THREADS).unwrap();
+        match session.key_generator.open(sum, &mut session.rng, THREADS) {
+            Ok(OpenedSum::Clear(sum)) => {
+                assert_eq!((receipts, sum.users()), (Receipts::None, 5));
+                let read: Vec<f64> = sum.weights().iter().map(|&sum| sum as f64 / 65_536.0).collect();
+                assert_eq!(read, secret);
+            }
+            Ok(OpenedSum::Masked(_)) => panic!("sums of private supports are not masked"),
+            Err(error) => assert_eq!((receipts, error), (Receipts::Checked, Error::RoundFailed)),
+        }
 
-    // once per round: any other sum is refused, even an honest one
-    let mut collecting = session.aggregator.begin(round);
-    for (user, support) in session.supports(capacity).iter().enumerate() {
-        let vector = session.vector(support);
-        let (count, body) = session.seal(user, round, vector);
-        collecting.accept(upload(&session.task, session.users[user].id(), count, &body), THREADS).unwrap();
+        // once per round: any other sum is refused, even an honest one
+        let mut collecting = session.aggregator.begin(round);
+        for (user, support) in session.supports(capacity).iter().enumerate() {
+            let vector = session.vector(support);
+            collecting.accept(session.seal(user, round, vector), THREADS).unwrap();
+        }
+        let sum = collecting.finish(THREADS).unwrap();
+        let second = session.key_generator.open(sum, &mut session.rng, THREADS);
+        assert_eq!(second.unwrap_err().code().as_str(), "committed");
     }
-    let second = session.key_generator.open(collecting.finish(THREADS).unwrap(), &mut session.rng, THREADS);
-    assert_eq!(second.unwrap_err().code().as_str(), "committed");
 }
 
 /// The ways in which four consecutive bytes, or a whole word, could be printed.
@@ -532,7 +539,7 @@ fn debug_output_contains_no_secrets() {
     };
     // the factors of a toy key
     let (p, q) = (hex("f5bc8fbbbde5c0994164d8399f769f3b"), hex("c5852996a801372bc679cca3f871ecd3"));
-    let (us, ua, signing) = (secret(1), secret(2), secret(3));
+    let (us, ua, signing, mask) = (secret(1), secret(2), secret(3), secret(4));
     let user = UserId::new(1).unwrap();
 
     let mut rng = chacha20::ChaCha20Rng::seed_from_u64(18);
@@ -541,7 +548,7 @@ fn debug_output_contains_no_secrets() {
     let task = hazmat::task_params(TaskId::from_bytes([0; 16]), config).unwrap();
     let key = dphe_paillier::hazmat::decryption_key(&p, &q, NoiseMode::Secure).unwrap();
     let mut key_generator = KeyGenerator::with_key(task.clone(), key, &mut rng).unwrap();
-    hazmat::set_seeds(&mut key_generator, us, [(user, ua)]);
+    hazmat::set_seeds(&mut key_generator, us, [(user, ua, mask)]);
     let user_keys = key_generator.enroll(user, &mut rng);
     let aggregator_keys = key_generator.aggregator_keys();
     let identity = IdentityKey::from_seed(&signing);
@@ -567,15 +574,23 @@ fn debug_output_contains_no_secrets() {
         ("IdentityKey", format!("{identity:?} {identity:#?}")),
         ("SealedUpdate", format!("{sealed:?} {sealed:#?}")),
         ("UserEvent", format!("{:?}", UserEvent::Update { round: Round::FIRST, update: update.clone() })),
+        ("AgreementKey", format!("{:?} {:#?}", identity.agreement_key(), identity.agreement_key())),
     ];
     collecting.accept(sealed, THREADS).unwrap();
     printed.push(("Collecting", format!("{collecting:?}")));
-    for (what, text) in [(0, "UserSharedSeed"), (1, "UserAggregatorSeed"), (2, "IndexMatrix")] {
-        let holder = [2, 2, 8][what];
+    for (holder, text) in [
+        (2, "UserSharedSeed"),
+        (2, "UserAggregatorSeed"),
+        (2, "MaskSeed"),
+        (4, "MaskSeed"),
+        (8, "IndexMatrix"),
+    ] {
         assert!(printed[holder].1.contains(text), "{text} is not in {}", printed[holder].1);
     }
 
-    let secrets = [&us[..], &ua, &signing, &p, &q];
+    // the key material of the agreement key, by docs/protocol.md, section 6
+    let agreement = support::forge::hash("dphe/v2/agreement", &[&signing]);
+    let secrets = [&us[..], &ua, &signing, &mask, &agreement, &p, &q];
     let forms: Vec<String> = secrets.into_iter().flat_map(printed_forms).collect();
     for (name, text) in &printed {
         for form in &forms {
@@ -596,4 +611,44 @@ fn debug_output_contains_no_secrets() {
     assert_eq!(format!("{other:?}"), format!("{vector:?}"));
     // the test finds what it looks for
     assert!(forms.iter().any(|form| format!("{us:?}").contains(form.as_str())));
+}
+
+/// A masked update holds the aggregator's part of the masks, and sums hold numbers.
+#[test]
+fn debug_output_of_masked_updates_and_sums_contains_no_secrets() {
+    let mut session = Session::new(sized(Profile::Full, 1), 3, 19);
+    let mut collecting = session.aggregator.begin(Round::FIRST);
+    let mut printed = Vec::new();
+    let mut secrets: Vec<Vec<u8>> = Vec::new();
+    let values = vec![0.734_375; 120];
+    for user in 0..3 {
+        let update =
+            Update::new(SparseVector::from_dense(&values).unwrap()).with_dense(vec![0.617_187_5, 0.0, 0.0]);
+        let sealed = session.users[user].seal(Round::FIRST, &update, &mut session.rng, THREADS).unwrap();
+        printed.push(format!("{sealed:?} {sealed:#?}"));
+        // the aggregator's part of the masks comes first
+        secrets.push(sealed.to_bytes()[..32].to_vec());
+        collecting.accept(sealed, THREADS).unwrap();
+    }
+    printed.push(format!("{collecting:?} {collecting:#?}"));
+    let mut sum = collecting.finish(THREADS).unwrap();
+    printed.push(format!("{sum:?} {sum:#?}"));
+    let blinds = sum.take_blinds();
+    printed.push(format!("{blinds:?} {blinds:#?}"));
+    let opened = session.key_generator.open(sum, &mut session.rng, THREADS).unwrap();
+    printed.push(format!("{opened:?} {opened:#?}"));
+    secrets.push(opened.to_bytes());
+    let OpenedSum::Masked(masked) = opened else { panic!("sums of public supports are masked") };
+    let unchecked = masked.unmask(&session.aggregator, &blinds).unwrap();
+    printed.push(format!("{masked:?} {masked:#?} {unchecked:?} {unchecked:#?}"));
+    let sum = unchecked.check(&session.users[0]).unwrap();
+    printed.push(format!("{sum:?} {sum:#?}"));
+    assert_eq!(sum.weights(), [3 * 48_128; 120]);
+    let forms: Vec<String> = secrets.iter().flat_map(|secret| printed_forms(secret)).collect();
+    for text in &printed {
+        for form in forms.iter().map(String::as_str).chain(["144384", "144_384", "48128", "734375"]) {
+            assert!(!text.contains(form), "{text} contains {form}");
+        }
+    }
+    assert!(forms.iter().any(|form| format!("{:?}", secrets[0]).contains(form.as_str())));
 }

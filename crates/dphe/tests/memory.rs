@@ -28,7 +28,8 @@ fn collect(config: &TaskConfig, users: u32) {
             .flat_map(|&slot| (slot as u32).to_be_bytes())
             .collect();
         let slots = body.len();
-        body.resize(slots + capacity * 2 * half, 0);
+        // the last one is the check
+        body.resize(slots + (capacity + 1) * 2 * half, 0);
         rng.fill_bytes(&mut body[slots..]);
         // both halves are below the modulus, whose first bit is set
         body[slots..].chunks_exact_mut(half).for_each(|half| half[0] >>= 1);
@@ -37,7 +38,8 @@ fn collect(config: &TaskConfig, users: u32) {
             &UploadParams {
                 params: &RoundParams::new(roles.aggregator.task(), Round::FIRST),
                 user: user_id(user),
-                count: capacity as u32,
+                count: capacity as u32 + 1,
+                salt: [user as u8; 16],
             },
         );
         collecting.accept(update.unwrap(), Threads::all()).unwrap();

@@ -14,19 +14,21 @@ use chacha20::ChaCha20Rng;
 use dphe::hazmat::paper_keys;
 use dphe::party::log::Log;
 use dphe::party::{Action, AggregatorEvent, KeyGeneratorEvent, Party as _, UserEvent};
-use dphe::scheme::RoundParams;
+use dphe::scheme::{RoundParams, UncheckedSum};
 use dphe::wire::{
-    Close, DecodeWith as _, Decrypt, Encode as _, Freeze, FreezeAck, Message, Publish, RoundOpen,
-    RoundResult, RoundTicket, Signed, Upload, UploadAck, UploadParams,
+    Close, DecodeWith as _, Decrypt, Encode as _, Freeze, FreezeAck, Inclusion, Kind, Message, Publish,
+    RoundOpen, RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadParams,
 };
 use dphe::{
-    AggregatorKeys, Error, IdentityKey, KeyGenerator, PartyId, Profile, Roster, Round, SealedUpdate,
-    TaskConfig, Update, UserKeys,
+    AggregatorKeys, Digest, Error, IdentityKey, KeyGenerator, OpenedSum, PartyId, Profile, PublicSupport,
+    Receipts, Roster, Round, SealedUpdate, TaskConfig, Update, UserKeys,
 };
-use ed25519_dalek::{Signer as _, SigningKey};
 use rand_core::Rng as _;
-use sha2::{Digest as _, Sha256};
-use support::{MODEL, NOW, ONE, Parties, Transcript, below, config, rng, roles, transcript, update, user_id};
+use support::forge::{self, domain, hash, signature};
+use support::{
+    MODEL, NOW, ONE, Parties, Transcript, below, config, config_without_receipts, rng, roles, transcript,
+    update, user_id,
+};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
@@ -103,37 +105,38 @@ fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut ChaCha20Rng) {
     }
 }
 
-/// `H(domain, parts...)` of docs/protocol.md, section 2.
-fn hash(domain: &str, part: &[u8]) -> [u8; 32] {
-    let mut sha = Sha256::new();
-    for part in [domain.as_bytes(), part] {
-        sha.update((part.len() as u64).to_be_bytes());
-        sha.update(part);
-    }
-    sha.finalize().into()
-}
-
-fn signature(party: PartyId, domain: &str, bytes: &[u8]) -> [u8; 64] {
-    let seed = match party {
-        PartyId::Aggregator => 201,
-        PartyId::KeyGenerator => 202,
-        PartyId::User(user) => user.get() as u8,
-    };
-    SigningKey::from_bytes(&[seed; 32]).sign(&hash(domain, bytes)).to_bytes()
-}
-
 /// A valid round of three users, with all messages and logs.
-fn valid() -> &'static (Parties, Transcript) {
-    static VALID: OnceLock<(Parties, Transcript)> = OnceLock::new();
-    VALID.get_or_init(|| {
-        let parties = Parties::new(TaskConfig { max_attempts: 16, ..config(Profile::Sparse) }, 3);
-        let transcript = transcript(&parties, local);
-        (parties, transcript)
-    })
+type Valid = (Parties, Transcript);
+
+fn valid_round(profile: Profile) -> Valid {
+    let parties = Parties::new(TaskConfig { max_attempts: 16, ..config(profile) }, 3);
+    let support = PublicSupport::of(parties.roster.task(), Round::FIRST);
+    let transcript = transcript(&parties, |user| local_in(&support, user));
+    (parties, transcript)
+}
+
+/// A round whose sums are checked.
+fn valid() -> &'static Valid {
+    static VALID: OnceLock<Valid> = OnceLock::new();
+    VALID.get_or_init(|| valid_round(Profile::Sparse))
+}
+
+/// A round whose sums are masked.
+fn valid_masked() -> &'static Valid {
+    static VALID: OnceLock<Valid> = OnceLock::new();
+    VALID.get_or_init(|| valid_round(Profile::Full))
 }
 
 fn local(user: u32) -> Update {
     update(24, &[(user, 0.25), (20, 0.5)], &[1.0, -0.5])
+}
+
+/// An update within a public support, if there is one.
+fn local_in(support: &PublicSupport, user: u32) -> Update {
+    match support.indices().next() {
+        None => local(user),
+        Some(index) => update(24, &[(index as u32, 0.5)], &[1.0, -0.5]),
+    }
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn mutated_rosters_are_refused() {
         let resign = below(rng, 2) == 0 && bytes.len() > 64;
         if resign {
             let end = bytes.len() - 64;
-            let signature = signature(PartyId::KeyGenerator, "dphe/v1/roster", &bytes[..end]);
+            let signature = signature(PartyId::KeyGenerator, "dphe/v2/roster", &bytes[..end]);
             bytes[end..].copy_from_slice(&signature);
         }
         let _ = Roster::decode(&bytes);
@@ -153,7 +156,7 @@ fn mutated_rosters_are_refused() {
             assert_eq!(roster.as_bytes(), bytes);
             assert!(resign || seeds.contains(&bytes), "a forged roster was believed");
             // its methods must not panic
-            let _ = (roster.floor(), roster.task().policy_hash());
+            let _ = (roster.floor(), roster.task().policy_hash(), roster.initial_model(), roster.agreement());
             if roster.task().dimension() < 1 << 16 {
                 let _ = dphe::wire::max_upload_bytes(roster.task());
             }
@@ -165,15 +168,17 @@ fn mutated_rosters_are_refused() {
 fn header_bytes(kind: u8) -> usize {
     35 + match kind {
         1 => 4 * 32 + 8 + 16,
-        2 => 5 * 32 + 8 + 40,
-        3 => 32 + 32 + 4 + 32,
+        2 => 5 * 32 + 8 + 32 + 1 + 40,
+        3 => 32 + 32 + 4 + 16 + 32,
         4 => 32,
-        5 => 32 + 4 + 1 + 32 + 4 + 4 + 3 * 36,
+        5 => 32 + 4 + 32 + 4 + 4 + 3 * 120,
         6 => 32 + 4 + 40,
         9 => 32 + 4 + 32,
-        10 => 32 + 1 + 4 + 32 + 40,
-        11 => header_bytes(10) + 64 + 32 + 4 + 4 + 3 * 36,
+        10 => 32 + 1 + 4 + 32 + 32 + 40,
+        11 => header_bytes(10) + 64 + 32 + 32,
         12 => 1 + 32,
+        // the first two of three leaves have paths of two digests
+        15 => 32 + 4 + 1 + 2 * 32,
         _ => panic!("no such kind"),
     }
 }
@@ -182,14 +187,19 @@ fn header_bytes(kind: u8) -> usize {
 const HAVE_BODIES: [u8; 4] = [3, 9, 10, 11];
 
 fn messages<M: Message>() {
-    let (parties, transcript) = valid();
+    for (parties, transcript) in [valid(), valid_masked()] {
+        messages_of::<M>(parties, transcript);
+    }
+}
+
+fn messages_of<M: Message>(parties: &Parties, transcript: &Transcript) {
     let roster = &parties.roster;
     let of_kind = transcript.messages.iter().filter(|(_, message)| message[5] == M::KIND.number());
     let seeds: Vec<Vec<u8>> = of_kind.map(|(_, message)| message.clone()).collect();
     assert!(!seeds.is_empty());
     let known: Vec<_> = seeds.iter().map(|seed| Signed::<M>::decode(seed, roster).unwrap().hash()).collect();
     let header = header_bytes(M::KIND.number());
-    let domain = format!("dphe/v1/{}", M::KIND.as_str());
+    let domain = domain(M::KIND);
     let mut resigned_and_valid = 0;
     let mut run = |rng: &mut ChaCha20Rng, bytes: Vec<u8>| {
         if let Ok(message) = Signed::<M>::decode(&bytes, roster) {
@@ -242,18 +252,16 @@ message_tests! {
     results: RoundResult;
     publishes: Publish;
     closes: Close;
+    inclusions: Inclusion;
 }
 
 fn upload_bodies(name: &str, config: TaskConfig) {
     let mut roles = roles(config, 3, 1);
     let task = roles.key_generator.task().clone();
-    let support = dphe::PublicSupport::of(&task, Round::FIRST);
-    let local = |user: u32| match support.indices().next() {
-        None => local(user),
-        Some(index) => update(24, &[(index as u32, 0.5)], &[1.0, -0.5]),
-    };
+    let support = PublicSupport::of(&task, Round::FIRST);
     let seal = |user: usize, rng: &mut ChaCha20Rng| {
-        roles.users[user].seal(Round::FIRST, &local(user as u32 + 1), rng, ONE).unwrap()
+        let update = local_in(&support, user as u32 + 1);
+        roles.users[user].seal(Round::FIRST, &update, rng, ONE).unwrap()
     };
     let mut seeds_rng = rng(9);
     let sealed: Vec<_> = (0..3).map(|user| seal(user, &mut seeds_rng)).collect();
@@ -266,7 +274,7 @@ fn upload_bodies(name: &str, config: TaskConfig) {
         let count = if below(rng, 16) == 0 { rng.next_u32() >> below(rng, 32) } else { count };
         let offered = SealedUpdate::from_bytes(
             &bytes,
-            &UploadParams { params: &RoundParams::new(&task, Round::FIRST), user, count },
+            &UploadParams { params: &RoundParams::new(&task, Round::FIRST), user, count, salt: [0; 16] },
         )
         .and_then(|update| collecting.accept(update, ONE));
         match offered {
@@ -283,7 +291,7 @@ fn upload_bodies(name: &str, config: TaskConfig) {
     });
     // refused updates have left no trace
     sealed.into_iter().for_each(|update| collecting.accept(update, ONE).unwrap());
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     assert_eq!(sum.dense(), [3 * ((1 << 16) - 1), -3 << 15]);
     assert_eq!(sum.weights().iter().filter(|&&w| w == 3 << 15).count(), 1);
     println!("{name}: {refused} refused, {accepted} taken");
@@ -292,11 +300,13 @@ fn upload_bodies(name: &str, config: TaskConfig) {
 #[test]
 fn mutated_upload_bodies_sparse() {
     upload_bodies("upload body, sparse", config(Profile::Sparse));
+    upload_bodies("upload body, sparse without receipts", config_without_receipts(Profile::Sparse));
 }
 
 #[test]
 fn mutated_upload_bodies_full() {
     upload_bodies("upload body, full", config(Profile::Full));
+    upload_bodies("upload body, full without receipts", config_without_receipts(Profile::Full));
 }
 
 #[test]
@@ -304,20 +314,19 @@ fn mutated_upload_bodies_paper() {
     upload_bodies("upload body, paper", config(Profile::Paper));
 }
 
-/// Signs a message of the aggregator in round 1.
-fn from_aggregator(kind: u8, name: &str, fields: &[u8], body: &[u8]) -> Vec<u8> {
-    let mut header = [&b"DPHE"[..], &[1, kind], &[7; 16], &1u64.to_be_bytes(), &[1, 0, 0, 0, 0]].concat();
-    header.extend_from_slice(fields);
-    let signature = signature(PartyId::Aggregator, &format!("dphe/v1/{name}"), &header);
-    [&header[..], &signature, body].concat()
-}
-
 /// Requests that were mutated on the way, and requests that a dishonest aggregator froze and signed.
 #[test]
 fn mutated_requests_are_not_opened() {
-    let (parties, transcript) = valid();
-    let request = transcript.of_kind(9);
-    let freeze = transcript.of_kind(5);
+    for (parties, transcript) in [valid(), valid_masked()] {
+        mutated_requests(parties, transcript);
+    }
+}
+
+fn mutated_requests(parties: &Parties, transcript: &Transcript) {
+    let (request, freeze) = (transcript.of_kind(9), transcript.of_kind(5));
+    let honest_sum = &request[header_bytes(9) + 64..];
+    let freeze: Signed<Freeze> = Signed::decode(&freeze, &parties.roster).unwrap();
+    let receipts = parties.roster.task().receipts();
     let snapshot =
         |kind: u8| transcript.before.iter().find(|(_, message)| message[5] == kind).unwrap().0.clone();
     let (ticketed, frozen) = (snapshot(5), snapshot(9));
@@ -334,25 +343,23 @@ fn mutated_requests_are_not_opened() {
         }
         // mutated by the aggregator itself
         let Some(body) = bytes.get(header + 64..) else { return };
-        let sum_hash = hash("dphe/v1/sum", body);
-        let (occupied_at, users_at) = (35 + 32 + 4 + 1 + 32, 35 + 32 + 4 + 1 + 32 + 4);
         if attempt > 16 {
             (party, attempt) = (parties.start_key_generator(&ticketed).unwrap(), 1);
         }
-        let mut fields = freeze[35..header_bytes(5)].to_vec();
-        fields[32..36].copy_from_slice(&u32::to_be_bytes(attempt));
-        fields[37..69].copy_from_slice(&sum_hash);
-        let positions = body.iter().take(2).map(|byte| byte.count_ones()).sum::<u32>();
+        let sum_hash = Digest::from_bytes(hash("dphe/v2/sum", &[body]));
+        let positions = match receipts {
+            Receipts::Masked => 0,
+            _ => body.iter().take(2).map(|byte| byte.count_ones()).sum::<u32>(),
+        };
         let occupied = if below(rng, 4) == 0 { rng.next_u32() >> below(rng, 32) } else { positions };
-        fields[occupied_at - 35..users_at - 35].copy_from_slice(&occupied.to_be_bytes());
-        let frozen = from_aggregator(5, "freeze", &fields, &[]);
+        let fields = Freeze { attempt, sum_hash, occupied, ..freeze.message().clone() };
+        let frozen = forge::from_aggregator(1, &fields, &[]);
         if party.step(KeyGeneratorEvent::Message(frozen.clone()), NOW, rng).is_err() {
             return;
         }
         attempt += 1;
-        let freeze_hash = hash("dphe/v1/freeze", &frozen[..header_bytes(5)]);
-        let fields = [&freeze_hash[..], &occupied.to_be_bytes(), &sum_hash].concat();
-        let message = from_aggregator(9, "decrypt", &fields, body);
+        let freeze = Digest::from_bytes(hash("dphe/v2/freeze", &[&frozen[..header_bytes(5)]]));
+        let message = forge::from_aggregator(1, &Decrypt { freeze, occupied, sum_hash }, body);
         if party.step(KeyGeneratorEvent::Message(message.clone()), NOW, rng).is_ok() {
             let actions = party.step(KeyGeneratorEvent::Tick, NOW, rng).unwrap();
             let [Action::Append(_), Action::Send { message: result, .. }] = &actions[..] else {
@@ -360,9 +367,13 @@ fn mutated_requests_are_not_opened() {
             };
             let result = Signed::<RoundResult>::decode(result, &parties.roster).unwrap();
             match result.message().outcome {
-                dphe::wire::Outcome::Released => opened += 1,
+                dphe::wire::Outcome::Released => {
+                    // the check finds every change of the sum, and the key generator finds none of a masked one
+                    assert!(body == honest_sum || receipts == Receipts::Masked, "a changed sum was opened");
+                    opened += 1;
+                }
                 dphe::wire::Outcome::Failed => {
-                    assert!(result.body().is_empty());
+                    assert!(result.body().is_empty() && body != honest_sum);
                     failed += 1;
                 }
             }
@@ -376,13 +387,73 @@ fn mutated_requests_are_not_opened() {
     });
     // the honest key generator is unchanged
     honest.step(KeyGeneratorEvent::Message(request), NOW, &mut rng(1)).unwrap();
-    println!("decrypt body: {opened} opened, {failed} failed");
+    println!("decrypt body, {receipts:?}: {opened} opened, {failed} failed");
+}
+
+/// Sums that were mutated before they are published, by an aggregator that signs them.
+#[test]
+fn mutated_sums_are_not_accepted() {
+    for (parties, transcript) in [valid(), valid_masked()] {
+        let receipts = parties.roster.task().receipts();
+        let publish = transcript.of_kind(11);
+        let sum = publish[header_bytes(11) + 64..].to_vec();
+        let published: Signed<Publish> = Signed::decode(&publish, &parties.roster).unwrap();
+        // a user that knows the ticket of the round and took no part in it
+        let mut user = parties.start_user(2, &[]).unwrap();
+        user.step(UserEvent::Message(transcript.of_kind(2)), NOW, &mut rng(1)).unwrap();
+        let mut codes = std::collections::BTreeMap::new();
+        fuzz("published sum", std::slice::from_ref(&sum), |rng, body| {
+            let sum_hash = Digest::from_bytes(hash("dphe/v2/payload", &[&body]));
+            let fields = Publish { sum_hash, ..published.message().clone() };
+            let message = forge::from_aggregator(1, &fields, &body);
+            match user.step(UserEvent::Message(message), NOW, rng) {
+                Ok(_) => {
+                    assert!(body == sum, "a changed sum was accepted");
+                    user = parties.start_user(2, &[]).unwrap();
+                    user.step(UserEvent::Message(transcript.of_kind(2)), NOW, rng).unwrap();
+                }
+                Err(error) => *codes.entry(error.code().as_str()).or_insert(0) += 1,
+            }
+        });
+        println!("published sum, {receipts:?}: {codes:?}");
+        let expected: &[&str] =
+            if receipts == Receipts::Masked { &["check", "encoding", "size"] } else { &["proof", "size"] };
+        assert!(codes.contains_key(expected[0]), "{codes:?}");
+        assert!(codes.keys().all(|code| expected.contains(code)), "{codes:?}");
+    }
+}
+
+/// Opened sums in every form, mutated. They are refused, or read back exactly as written.
+#[test]
+fn mutated_opened_sums_do_not_panic() {
+    for (parties, transcript) in [valid(), valid_masked()] {
+        let seeds = [transcript.of_kind(10)[header_bytes(10) + 64..].to_vec()];
+        let params = std::sync::Arc::new(RoundParams::new(parties.roster.task(), Round::FIRST));
+        let key = parties.roles.key_generator.encryption_key();
+        let user = &parties.roles.users[0];
+        fuzz("opened sum", &seeds, |rng, bytes| {
+            let context = SumContext { params: &params, users: 3 + below(rng, 2), key };
+            if let Ok(sum) = OpenedSum::from_bytes(&bytes, &context) {
+                assert_eq!(sum.to_bytes(), bytes);
+            }
+            if let Ok(sum) = UncheckedSum::from_bytes(&bytes, &context) {
+                assert_eq!(sum.to_bytes(), bytes);
+                assert!(sum.check(user).is_err());
+                let _ = sum.decode_unchecked(&parties.roles.aggregator);
+            }
+        });
+    }
 }
 
 /// Sends mutated messages of all kinds to parties in all states.
 #[test]
 fn mutated_messages_do_not_change_parties() {
-    let (parties, transcript) = valid();
+    for (parties, transcript) in [valid(), valid_masked()] {
+        mutated_messages(parties, transcript);
+    }
+}
+
+fn mutated_messages(parties: &Parties, transcript: &Transcript) {
     let seeds: Vec<Vec<u8>> = transcript.messages.iter().map(|(_, message)| message.clone()).collect();
     let logs = |party: PartyId| {
         let mut logs = transcript.logs[&party].clone();
@@ -492,8 +563,10 @@ fn start(parties: &Parties, party: PartyId, log: &[u8]) -> Result<(), Error> {
 /// Mutates checkpoints and chains them again. The party starts or refuses to, without a panic.
 #[test]
 fn mutated_checkpoints_do_not_panic() {
-    let (parties, transcript) = valid();
-    for party in PARTIES.map(|party| party()) {
+    let rounds = [valid(), valid_masked()];
+    for (party, (parties, transcript)) in
+        PARTIES.iter().flat_map(|party| rounds.map(|round| (party(), round)))
+    {
         let recovered =
             transcript.logs[&party].iter().map(|log| Log::recover(party, &parties.roster, log).unwrap());
         let mut states: Vec<Vec<u8>> =
@@ -511,8 +584,10 @@ fn mutated_checkpoints_do_not_panic() {
 
 #[test]
 fn mutated_records_do_not_panic() {
-    let (parties, transcript) = valid();
-    for party in PARTIES.map(|party| party()) {
+    let rounds = [valid(), valid_masked()];
+    for (party, (parties, transcript)) in
+        PARTIES.iter().flat_map(|party| rounds.map(|round| (party(), round)))
+    {
         // the longest log, before the round ended
         let logs =
             transcript.logs[&party].iter().map(|log| Log::recover(party, &parties.roster, log).unwrap());
@@ -537,10 +612,8 @@ fn user_refuses_rounds_too_far_ahead() {
     let (parties, _) = valid();
     let mut user = parties.start_user(2, &[]).unwrap();
     for round in [(1 << 20) + 2, 1 << 63, u64::MAX] {
-        let mut header = from_aggregator(12, "close", &[&[3][..], &[0; 32]].concat(), &[]);
-        header.truncate(header_bytes(12));
-        header[22..30].copy_from_slice(&u64::to_be_bytes(round));
-        let message = [&header[..], &signature(PartyId::Aggregator, "dphe/v1/close", &header)].concat();
+        let message =
+            forge::signed(PartyId::Aggregator, Kind::Close, round, &[&[3][..], &[0; 32]].concat(), &[]);
         let error = user.step(UserEvent::Message(message), NOW, &mut rng(1)).unwrap_err();
         assert_eq!(error, Error::Future { round: support::round(round), current: Round::FIRST });
     }
@@ -588,7 +661,7 @@ fn mutated_key_bytes_are_refused() {
         }
         let covered = good[..good.len() - 32].to_vec();
         fuzz(&format!("kit of {name}"), &[covered], |_, mut bytes| {
-            let check = hash("dphe/v1/kit", &bytes);
+            let check = hash("dphe/v2/kit", &[&bytes]);
             bytes.extend(check);
             if let Ok(written) = again(name, &bytes) {
                 assert_eq!(written, bytes, "{name} is read in two ways");

@@ -5,7 +5,9 @@
 
 mod support;
 
-use dphe::party::{Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound, Party as _};
+use dphe::party::{
+    Action, AggregatorEvent, AggregatorParty, Checked, Intake, IntakeRound, Notice, Party as _,
+};
 use dphe::wire::{Kind, Participant, Signed, UploadAck};
 use dphe::{Collecting, Error, PartyId, Profile, PublicSupport, TaskConfig, Threads, UserId};
 use support::{NOW, Parties, Transcript, config, identity, rng, transcript, update};
@@ -51,13 +53,11 @@ impl Round {
     }
 
     /// Reads the partial sums of replicas, as the leader does.
-    fn restore<P: AsRef<[u8]>>(
-        &self,
-        partials: &[P],
-        users: &[(UserId, Vec<u8>)],
-    ) -> Result<Collecting, Error> {
+    fn restore<P: AsRef<[u8]>>(&self, partials: &[P], users: &[Stored]) -> Result<Collecting, Error> {
         let mut collected = self.intake.empty();
-        users.iter().try_for_each(|(user, fingerprints)| collected.add_user(*user, fingerprints))?;
+        users
+            .iter()
+            .try_for_each(|(user, fingerprints, masks)| collected.add_user(*user, fingerprints, masks))?;
         partials.iter().try_for_each(|partial| collected.add_partial_sum(partial.as_ref(), Threads::ONE))?;
         Ok(collected)
     }
@@ -72,20 +72,23 @@ impl Round {
         let mut shards: [Vec<u8>; 2] = Default::default();
         let (mut participants, mut users) = (Vec::new(), Vec::new());
         for (i, message) in uploads.iter().enumerate() {
-            let Checked { user, body_hash, collecting } = self.intake.check(message).unwrap();
-            users.push((user, collecting.fingerprints()));
+            let Checked { participant, collecting } = self.intake.check(message).unwrap();
+            users.push((participant.user, collecting.fingerprints(), collecting.mask_parts()));
             let shard = &mut shards[i % 2];
             *shard = self.intake.add_to(shard, collecting).unwrap();
-            participants.push(Participant { user, body_hash });
+            participants.push(participant);
         }
         Folded { shards, users, participants }
     }
 }
 
+/// What replicas store of a user: its fingerprints and the parts of its masks.
+type Stored = (UserId, Vec<u8>, Vec<u8>);
+
 /// What replicas store.
 struct Folded {
     shards: [Vec<u8>; 2],
-    users: Vec<(UserId, Vec<u8>)>,
+    users: Vec<Stored>,
     participants: Vec<Participant>,
 }
 
@@ -165,12 +168,13 @@ fn intake_signs_acknowledgements_of_the_aggregator() {
     let round = round(Profile::Full);
     let upload = round.uploads().remove(0);
     let checked = round.intake.check(&upload).unwrap();
-    let ack = round.intake.acknowledge(checked.body_hash);
+    let body_hash = checked.participant.body_hash;
+    let ack = round.intake.acknowledge(body_hash);
     assert!(ack == round.transcript.of_kind(Kind::UploadAck.number()));
     assert!(Signed::<UploadAck>::decode(&ack, &round.parties.roster).is_ok());
     // following the ticket of the same round changes nothing
     let again = round.intake.follow(&round.transcript.of_kind(Kind::RoundTicket.number())).unwrap();
-    assert!(again.check(&upload).is_ok() && again.acknowledge(checked.body_hash) == ack);
+    assert!(again.check(&upload).is_ok() && again.acknowledge(body_hash) == ack);
 }
 
 #[test]
@@ -193,12 +197,13 @@ fn tampered_uploads_and_partial_sums_are_refused() {
     *bad.last_mut().unwrap() ^= 1;
     assert!(round.intake.check(&bad).is_err());
     // tampered partial sums
-    let Checked { user, collecting, .. } = round.intake.check(&uploads[0]).unwrap();
+    let Checked { participant, collecting } = round.intake.check(&uploads[0]).unwrap();
+    let (user, masks) = (participant.user, collecting.mask_parts());
+    assert_eq!(masks, participant.salt);
     let (fingerprints, partial) = (collecting.fingerprints(), collecting.to_partial_sum(Threads::ONE));
     assert!(!fingerprints.is_empty() && fingerprints.len() % 8 == 0);
-    let one = [(user, fingerprints.clone())];
-    let refused =
-        |partials: &[&[u8]], users: &[(UserId, Vec<u8>)]| round.restore(partials, users).unwrap_err();
+    let one = [(user, fingerprints.clone(), masks.clone())];
+    let refused = |partials: &[&[u8]], users: &[Stored]| round.restore(partials, users).unwrap_err();
     assert!(round.restore(&[&partial], &one).is_ok());
     for cut in [0, 7, 11, partial.len() / 2, partial.len() - 1] {
         assert!(matches!(refused(&[&partial[..cut]], &one), Error::Storage { .. }), "{cut}");
@@ -208,8 +213,57 @@ fn tampered_uploads_and_partial_sums_are_refused() {
         assert!(matches!(refused(&[bad], &one), Error::Storage { .. }));
     }
     // noise that two replicas have seen
-    let twice = [(user, fingerprints.clone()), (support::user_id(5), fingerprints.clone())];
-    assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: support::user_id(5) });
-    let same = [(user, fingerprints), (user, Vec::new())];
+    let other = support::user_id(5);
+    let twice = [(user, fingerprints.clone(), masks.clone()), (other, fingerprints.clone(), masks.clone())];
+    assert_eq!(refused(&[&partial], &twice), Error::NonceReuse { user: other });
+    let same = [(user, fingerprints.clone(), masks.clone()), (user, Vec::new(), masks.clone())];
     assert!(matches!(refused(&[&partial], &same), Error::Storage { .. }));
+    // parts of masks of another length
+    for masks in [&[][..], &masks[..15], &[&masks[..], &[0]].concat(), &[0; 48]] {
+        let cut = [(user, fingerprints.clone(), masks.to_vec())];
+        assert!(matches!(refused(&[&partial], &cut), Error::Storage { .. }), "{}", masks.len());
+    }
+}
+
+/// In a masked round, the aggregator's part of the masks passes through the store as well, and is needed.
+#[test]
+fn masks_pass_through_the_store() {
+    let round = round(Profile::Full);
+    let Folded { shards, users, participants } = round.fold(&round.uploads());
+    for ((_, _, masks), participant) in users.iter().zip(&participants) {
+        assert_eq!((masks.len(), &masks[..16]), (48, &participant.salt[..]));
+    }
+    for masks in [&[][..], &[0; 16], &[0; 47], &[0; 49]] {
+        let one = [(participants[0].user, Vec::new(), masks.to_vec())];
+        assert!(matches!(round.restore(&shards, &one), Err(Error::Storage { .. })), "{}", masks.len());
+    }
+    // the whole round from the store of replicas, with a restart in between, and with two blinds exchanged
+    let mut exchanged = users.clone();
+    let (first, rest) = exchanged.split_at_mut(1);
+    first[0].2[16..].swap_with_slice(&mut rest[0].2[16..]);
+    for (users, works) in [(users, true), (exchanged, false)] {
+        let (mut aggregator, mut log) = round.aggregator();
+        let collected = Box::new(round.restore(&shards, &users).unwrap());
+        let event = AggregatorEvent::Collected { collected, uploads: participants.clone() };
+        let store = |log: &mut Vec<u8>, actions: &[Action]| {
+            let Action::Append(record) = &actions[0] else { panic!("on disk before it is sent") };
+            log.extend(record);
+        };
+        store(&mut log, &aggregator.step(event, NOW, &mut rng(3)).unwrap());
+        let mut again = round.parties.start_aggregator(&log).unwrap();
+        for kind in [Kind::FreezeAck, Kind::RoundResult] {
+            let event = AggregatorEvent::Message(round.transcript.of_kind(kind.number()));
+            let actions = again.step(event, NOW, &mut rng(3)).unwrap();
+            store(&mut log, &actions);
+            if kind == Kind::RoundResult {
+                let opened = actions.iter().find_map(|action| match action {
+                    Action::Notify(Notice::Opened { sum, .. }) => Some(sum),
+                    _ => None,
+                });
+                assert_eq!(opened == Some(&round.transcript.sums[0].1), works);
+                // a sum that cannot be decoded ends the round
+                assert_eq!(again.phase().as_str(), if works { "received" } else { "idle" });
+            }
+        }
+    }
 }

@@ -4,12 +4,15 @@
 mod support;
 
 use dphe::scheme::RoundParams;
-use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
+use dphe::wire::{DecodeWith as _, Encode as _, RosterPlan, UploadParams};
 use dphe::{
     Aggregator, ClipRule, Collecting, Error, KeyGenerator, NoiseMode, PartyId, Profile, PublicSupport,
-    Roster, Round, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
+    Receipts, Roster, Round, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, User, WeightSum,
 };
-use support::{ONE, Roles, config, identity, key, rng, roles, roles_of, round, task, update, user_id};
+use support::{
+    ONE, Roles, config, config_without_receipts, identity, key, rng, roles, roles_of, roster_plan, round,
+    task, update, upload_params, user_id,
+};
 
 /// The length of a ciphertext under the 256-bit key, and of its two halves.
 const WIDTH: usize = 64;
@@ -36,7 +39,7 @@ fn finish(roles: &mut Roles, mut collecting: Collecting) {
     for user in &roles.users[..3] {
         collecting.accept(seal(user, collecting.round(), &mut roles.rng), ONE).unwrap();
     }
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     expect_sum(&sum);
 }
 
@@ -90,7 +93,7 @@ fn zeros_do_not_occupy_positions() {
         let update = update(24, &with_weight, &[-0.0, f64::MIN_POSITIVE / 2.0]);
         collecting.accept(user.seal(Round::FIRST, &update, &mut roles.rng, ONE).unwrap(), ONE).unwrap();
     }
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     let mut expected = [0; 24];
     expected[23] = -3 * ((1 << 16) - 1);
     assert_eq!(sum.weights(), expected);
@@ -112,7 +115,7 @@ fn clipping_counts_clipped_weights() {
         assert_eq!(user.seal(Round::FIRST, &nan, &mut roles.rng, ONE).unwrap_err().code().as_str(), "value");
         collecting.accept(sealed, ONE).unwrap();
     }
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     let most = 3 * ((1 << 15) - 1);
     assert_eq!(sum.weights()[..4], [most, -most, most, -most]);
     assert_eq!(sum.dense(), [most, 0]);
@@ -190,7 +193,7 @@ fn sealing_refuses_weights_outside_the_public_support() {
             let sealed = user.seal(round, &update(24, &weights, &[0.0; 2]), &mut roles.rng, ONE).unwrap();
             collecting.accept(sealed, ONE).unwrap();
         }
-        let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+        let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
         assert_eq!(sum.weights(), vec![3 << 15; inside.len()]);
     }
 }
@@ -207,23 +210,18 @@ fn unknown_users_and_second_updates_are_refused() {
 
     for user in &roles.users {
         let first = seal(user, Round::FIRST, &mut roles.rng);
-        let body = first.to_bytes();
-        let count = first.ciphertexts() as u32;
+        let params = RoundParams::new(user.task(), Round::FIRST);
+        let same = SealedUpdate::from_bytes(&first.to_bytes(), &upload_params(&params, &first)).unwrap();
         collecting.accept(first, ONE).unwrap();
         // another update, and the same one again
         let other = seal(user, Round::FIRST, &mut roles.rng);
-        let same = SealedUpdate::from_bytes(
-            &body,
-            &UploadParams { params: &RoundParams::new(user.task(), Round::FIRST), user: user.id(), count },
-        )
-        .unwrap();
         for again in [other, same] {
             let error = collecting.accept(again, ONE).unwrap_err();
             assert_eq!(error, Error::Conflict { what: "update of this user" });
         }
     }
     assert_eq!(collecting.users().collect::<Vec<_>>(), [1, 2, 3].map(user_id));
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     expect_sum(&sum);
 }
 
@@ -240,7 +238,7 @@ fn more_users_than_max_users_are_refused() {
     assert_eq!(collecting.accept(fourth, ONE).unwrap_err(), full);
     other.accept(seal(&roles.users[3], Round::FIRST, &mut roles.rng), ONE).unwrap();
     assert_eq!(collecting.merge(other, ONE).unwrap_err(), full);
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+    let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
     expect_sum(&sum);
 }
 
@@ -314,7 +312,7 @@ fn sum_below_the_floor_is_refused() {
                 collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
             }
         }
-        let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap();
+        let sum = roles.open(collecting.finish(ONE).unwrap()).unwrap();
         assert_eq!(sum.users(), floor);
         assert_eq!(sum.weights()[20], (floor as i64) << 15);
     }
@@ -322,41 +320,32 @@ fn sum_below_the_floor_is_refused() {
 
 #[test]
 fn round_is_opened_once() {
-    for profile in [Profile::Sparse, Profile::Full, Profile::Paper] {
-        let config =
-            TaskConfig { capacity: if profile == Profile::Full { 12 } else { 4 }, ..config(profile) };
-        let mut roles = roles(config, 3, 12);
-        let bodies: Vec<_> =
-            roles.users.iter().map(|user| seal(user, round(2), &mut roles.rng).to_bytes()).collect();
+    let all = [Profile::Sparse, Profile::Full, Profile::Paper];
+    for config in all.map(config).into_iter().chain(all.map(config_without_receipts)) {
+        let capacity = if config.profile == Profile::Full { 12 } else { 4 };
+        let mut roles = roles(TaskConfig { capacity, ..config }, 3, 12);
+        let sealed: Vec<_> = roles.users.iter().map(|user| seal(user, round(2), &mut roles.rng)).collect();
         let replay = |aggregator: &Aggregator| {
             let mut collecting = aggregator.begin(round(2));
-            for (user, body) in roles.users.iter().zip(&bodies) {
-                let count = seal(user, round(2), &mut rng(1)).ciphertexts() as u32;
-                let update = SealedUpdate::from_bytes(
-                    body,
-                    &UploadParams {
-                        params: &RoundParams::new(user.task(), round(2)),
-                        user: user.id(),
-                        count,
-                    },
-                )
-                .unwrap();
-                collecting.accept(update, ONE).unwrap();
+            for update in &sealed {
+                let params = RoundParams::new(aggregator.task(), round(2));
+                let again =
+                    SealedUpdate::from_bytes(&update.to_bytes(), &upload_params(&params, update)).unwrap();
+                collecting.accept(again, ONE).unwrap();
             }
             collecting.finish(ONE).unwrap()
         };
         let (first, second) = (replay(&roles.aggregator), replay(&roles.aggregator));
         assert_eq!(first.to_bytes(), second.to_bytes());
-        expect_sum(&roles.key_generator.open(first, &mut roles.rng, ONE).unwrap());
-        let error = roles.key_generator.open(second, &mut roles.rng, ONE).unwrap_err();
+        expect_sum(&roles.open(first).unwrap());
+        let error = roles.open(second).unwrap_err();
         assert_eq!(error, Error::Committed);
         // a sum of an earlier round is refused too
         let mut collecting = roles.aggregator.begin(Round::FIRST);
         for user in &roles.users {
             collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
         }
-        let error =
-            roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
+        let error = roles.open(collecting.finish(ONE).unwrap()).unwrap_err();
         assert_eq!(error, Error::Committed);
         let collecting = roles.aggregator.begin(round(3));
         finish(&mut roles, collecting);
@@ -366,28 +355,62 @@ fn round_is_opened_once() {
 /// A failed opening counts. With a second try on other ciphertexts, the key generator would be an oracle.
 #[test]
 fn failed_round_is_not_opened_again() {
-    let mut roles = roles(config(Profile::Sparse), 3, 13);
-    let mut collecting = roles.aggregator.begin(Round::FIRST);
-    let mut next = roles.aggregator.begin(Round::FIRST);
-    for user in &roles.users {
-        let sealed = seal(user, Round::FIRST, &mut roles.rng);
-        let (count, mut body) = (sealed.ciphertexts() as u32, sealed.to_bytes());
-        // another first half: the same noise, with a plaintext that fills the whole range
-        let last = body.len() - WIDTH;
-        body[last..last + HALF].fill(0x35);
-        let bad = SealedUpdate::from_bytes(
-            &body,
-            &UploadParams { params: &RoundParams::new(user.task(), Round::FIRST), user: user.id(), count },
-        )
-        .unwrap();
-        collecting.accept(bad, ONE).unwrap();
-        next.accept(sealed, ONE).unwrap();
+    // of a sum that is checked, both the dense values and the check; of one that is not, the dense values
+    for (config, from_the_end) in [
+        (config(Profile::Sparse), 1),
+        (config(Profile::Sparse), 2),
+        (config_without_receipts(Profile::Sparse), 1),
+    ] {
+        let mut roles = roles(config, 3, 13);
+        let mut collecting = roles.aggregator.begin(Round::FIRST);
+        let mut next = roles.aggregator.begin(Round::FIRST);
+        for user in &roles.users {
+            let sealed = seal(user, Round::FIRST, &mut roles.rng);
+            let mut body = sealed.to_bytes();
+            // another first half: the same noise, with a plaintext that fills the whole range
+            let at = body.len() - from_the_end * WIDTH;
+            body[at..at + HALF].fill(0x35);
+            let params = RoundParams::new(user.task(), Round::FIRST);
+            let bad = SealedUpdate::from_bytes(&body, &upload_params(&params, &sealed)).unwrap();
+            collecting.accept(bad, ONE).unwrap();
+            next.accept(sealed, ONE).unwrap();
+        }
+        let (bad, good) = (collecting.finish(ONE).unwrap(), next.finish(ONE).unwrap());
+        assert_eq!(roles.open(bad).unwrap_err(), Error::RoundFailed);
+        assert_eq!(roles.open(good).unwrap_err(), Error::Committed);
+        let collecting = roles.aggregator.begin(round(2));
+        finish(&mut roles, collecting);
     }
-    let (bad, good) = (collecting.finish(ONE).unwrap(), next.finish(ONE).unwrap());
-    assert_eq!(roles.key_generator.open(bad, &mut roles.rng, ONE).unwrap_err(), Error::RoundFailed);
-    assert_eq!(roles.key_generator.open(good, &mut roles.rng, ONE).unwrap_err(), Error::Committed);
-    let collecting = roles.aggregator.begin(round(2));
-    finish(&mut roles, collecting);
+}
+
+/// The key generator does not know whether a masked sum is valid. A user does, and the round is opened once as well.
+#[test]
+fn masked_sum_of_an_invalid_upload_fails_the_check() {
+    let config = TaskConfig { capacity: 12, ..config(Profile::Full) };
+    // three packed plaintexts, and the check
+    for from_the_end in 1..=4 {
+        let mut roles = roles(config.clone(), 3, 13);
+        let mut collecting = roles.aggregator.begin(Round::FIRST);
+        let mut next = roles.aggregator.begin(Round::FIRST);
+        for user in &roles.users {
+            let sealed = seal(user, Round::FIRST, &mut roles.rng);
+            assert_eq!(sealed.ciphertexts(), 4);
+            let mut body = sealed.to_bytes();
+            if user.id().get() == 2 {
+                let at = body.len() - from_the_end * WIDTH;
+                body[at..at + HALF].fill(0x35);
+            }
+            let params = RoundParams::new(user.task(), Round::FIRST);
+            let bad = SealedUpdate::from_bytes(&body, &upload_params(&params, &sealed)).unwrap();
+            collecting.accept(bad, ONE).unwrap();
+            next.accept(sealed, ONE).unwrap();
+        }
+        let (bad, good) = (collecting.finish(ONE).unwrap(), next.finish(ONE).unwrap());
+        assert_eq!(roles.open(bad).unwrap_err(), Error::Check);
+        assert_eq!(roles.open(good).unwrap_err(), Error::Committed);
+        let collecting = roles.aggregator.begin(round(2));
+        finish(&mut roles, collecting);
+    }
 }
 
 #[test]
@@ -398,7 +421,7 @@ fn sum_with_an_unknown_user_is_refused() {
     for user in &more.users[1..] {
         collecting.accept(seal(user, Round::FIRST, &mut more.rng), ONE).unwrap();
     }
-    let error = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap_err();
+    let error = roles.open(collecting.finish(ONE).unwrap()).unwrap_err();
     assert_eq!(error, Error::SetUnknown(user_id(4)));
     let collecting = roles.aggregator.begin(Round::FIRST);
     finish(&mut roles, collecting);
@@ -406,9 +429,9 @@ fn sum_with_an_unknown_user_is_refused() {
 
 #[test]
 fn round_too_far_ahead_is_refused() {
-    for profile in [Profile::Sparse, Profile::Full] {
-        let config = TaskConfig { capacity: 12, shards: 1, ..config(profile) };
-        let mut roles = roles(config, 3, 15);
+    for config in [config(Profile::Sparse), config(Profile::Full), config_without_receipts(Profile::Full)] {
+        let with_seeds = config.receipts != Receipts::None;
+        let mut roles = roles(TaskConfig { capacity: 12, shards: 1, ..config }, 3, 15);
         let far = round(u64::MAX);
         let mut collecting = roles.aggregator.begin(far);
         for user in &roles.users {
@@ -417,8 +440,10 @@ fn round_too_far_ahead_is_refused() {
                 Err(error) => assert_eq!(error, Error::Future { round: far, current: Round::FIRST }),
             }
         }
+        // only updates without masks and permutations can be sealed for such a round
+        assert_eq!(collecting.users().len(), if with_seeds { 0 } else { 3 });
         if let Ok(sum) = collecting.finish(ONE) {
-            let error = roles.key_generator.open(sum, &mut roles.rng, ONE).unwrap_err();
+            let error = roles.open(sum).unwrap_err();
             assert_eq!(error, Error::Future { round: far, current: Round::FIRST });
         }
         let collecting = roles.aggregator.begin(Round::FIRST);
@@ -444,6 +469,8 @@ fn keys_updates_and_sums_of_another_task_are_refused() {
         task(TaskConfig { shards: 1, ..config(Profile::Sparse) }),
         task(config(Profile::Full)),
         task(config(Profile::Paper)),
+        task(config_without_receipts(Profile::Sparse)),
+        task(TaskConfig { rounds: 999, ..config(Profile::Sparse) }),
         task(TaskConfig { key_bits: 512, ..config(Profile::Sparse) }),
     ];
     let mut collecting = roles.aggregator.begin(Round::FIRST);
@@ -460,26 +487,32 @@ fn keys_updates_and_sums_of_another_task_are_refused() {
             elsewhere.accept(sealed, ONE).unwrap();
         }
         let sum = elsewhere.finish(ONE).unwrap();
-        assert_eq!(roles.key_generator.open(sum, &mut roles.rng, ONE).unwrap_err(), Error::OtherTask);
+        assert_eq!(roles.open(sum).unwrap_err(), Error::OtherTask);
         let empty = other.aggregator.begin(Round::FIRST);
         assert_eq!(collecting.merge(empty, ONE).unwrap_err(), Error::OtherTask);
     }
     finish(&mut roles, collecting);
 }
 
-/// An upload as an attacker sees it: two shards of four columns, and one dense ciphertext.
-struct Body(Vec<u8>);
+/// An upload as an attacker sees it: two shards of four columns, and the packed ciphertexts, of which the last is the
+/// check unless the task has none.
+#[derive(Clone)]
+struct Body {
+    bytes: Vec<u8>,
+    count: u32,
+    salt: [u8; 16],
+}
 
 impl Body {
     fn of(sealed: &SealedUpdate) -> Self {
-        let body = sealed.to_bytes();
-        assert_eq!(body.len(), 2 * 4 * (4 + WIDTH) + WIDTH);
-        Self(body)
+        let (bytes, count) = (sealed.to_bytes(), sealed.ciphertexts());
+        assert_eq!(bytes.len(), 2 * 4 * (4 + WIDTH) + (count - 8) * WIDTH);
+        Self { bytes, count: count as u32, salt: sealed.salt() }
     }
 
     fn slot(&mut self, i: usize) -> &mut [u8] {
         let at = (i / 4) * 4 * (4 + WIDTH) + (i % 4) * 4;
-        &mut self.0[at..at + 4]
+        &mut self.bytes[at..at + 4]
     }
 
     fn set_slot(&mut self, i: usize, slot: u32) {
@@ -491,17 +524,21 @@ impl Body {
     }
 
     fn ciphertext(&mut self, i: usize) -> &mut [u8] {
-        let at = if i == 8 { 2 * 4 * (4 + WIDTH) } else { (i / 4) * 4 * (4 + WIDTH) + 16 + (i % 4) * WIDTH };
-        &mut self.0[at..at + WIDTH]
+        let shards = 2 * 4 * (4 + WIDTH);
+        let at = match i.checked_sub(8) {
+            Some(packed) => shards + packed * WIDTH,
+            None => (i / 4) * 4 * (4 + WIDTH) + 16 + (i % 4) * WIDTH,
+        };
+        &mut self.bytes[at..at + WIDTH]
     }
 }
 
 /// Reads a body and offers it to the aggregator.
-fn offer(collecting: &mut Collecting, user: &User, count: u32, body: &[u8]) -> Result<(), Error> {
-    let update = SealedUpdate::from_bytes(
-        body,
-        &UploadParams { params: &RoundParams::new(user.task(), collecting.round()), user: user.id(), count },
-    )?;
+fn offer(collecting: &mut Collecting, user: &User, body: &Body) -> Result<(), Error> {
+    let &Body { ref bytes, count, salt } = body;
+    let params = RoundParams::new(user.task(), collecting.round());
+    let update =
+        SealedUpdate::from_bytes(bytes, &UploadParams { params: &params, user: user.id(), count, salt })?;
     collecting.accept(update, ONE)
 }
 
@@ -511,24 +548,25 @@ fn upload_bodies_with_wrong_counts_or_indices_are_refused() {
     let (user, culprit) = (&roles.users[1], user_id(2));
     let sealed = seal(user, Round::FIRST, &mut roles.rng);
     let mut collecting = roles.aggregator.begin(Round::FIRST);
-    let body = Body::of(&sealed).0;
-    for count in [0, 1, 8, 10, 9 << 8, u32::MAX] {
-        let error = offer(&mut collecting, user, count, &body).unwrap_err();
+    let body = Body::of(&sealed);
+    for count in [0, 1, 8, 9, 11, 10 << 8, u32::MAX] {
+        let error = offer(&mut collecting, user, &Body { count, ..body.clone() }).unwrap_err();
         let found = count as usize;
-        let expected = Error::Count { what: "ciphertexts", expected: 9, found, user: Some(culprit) };
+        let expected = Error::Count { what: "ciphertexts", expected: 10, found, user: Some(culprit) };
         assert_eq!(error, expected);
         assert_eq!((error.code().as_str(), error.culprit()), ("count", Some(culprit)));
     }
     let size = Error::Size { what: "the body of an upload" };
-    for length in 0..body.len() {
-        assert_eq!(offer(&mut collecting, user, 9, &body[..length]).unwrap_err(), size);
+    let longer = [&body.bytes[..], &[0]].concat();
+    for bytes in (0..body.bytes.len()).map(|length| &body.bytes[..length]).chain([&longer[..]]) {
+        let bytes = bytes.to_vec();
+        assert_eq!(offer(&mut collecting, user, &Body { bytes, ..body }).unwrap_err(), size);
     }
-    assert_eq!(offer(&mut collecting, user, 9, &[&body[..], &[0]].concat()).unwrap_err(), size);
 
     for (i, slot) in [(7, 12), (3, u32::MAX), (0, 1 << 31)] {
         let mut body = Body::of(&sealed);
         body.set_slot(i, slot);
-        let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+        let error = offer(&mut collecting, user, &body).unwrap_err();
         assert_eq!(error, Error::IndexRange { index: slot, user: culprit });
         assert_eq!((error.code().as_str(), error.culprit()), ("index_range", Some(culprit)));
     }
@@ -546,7 +584,7 @@ fn upload_bodies_with_wrong_counts_or_indices_are_refused() {
         across.set_slot(4 + i, slot);
     }
     for body in [twice, descending, across] {
-        let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+        let error = offer(&mut collecting, user, &body).unwrap_err();
         assert_eq!(error, Error::IndexOrder { user: culprit });
         assert_eq!((error.code().as_str(), error.culprit()), ("index_order", Some(culprit)));
     }
@@ -565,10 +603,10 @@ fn shards_share_positions_in_paper_only() {
             let slot = body.get_slot(i);
             body.set_slot(4 + i, slot);
         }
-        offer(&mut collecting, user, 9, &body.0).unwrap();
+        offer(&mut collecting, user, &body).unwrap();
     }
     // four of the eight weights of each user are added to the other four
-    let sum = roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE);
+    let sum = roles.open(collecting.finish(ONE).unwrap());
     // twice what a user may send, which may or may not exceed the range of a sum
     if let Ok(sum) = sum {
         assert_eq!(sum.weights().iter().sum::<i64>(), 24 << 15);
@@ -591,7 +629,8 @@ fn invalid_ciphertexts_are_refused() {
     let range = |index| Error::CiphertextRange { index, user: Some(culprit) };
     let unit = |index| Error::CiphertextUnit { index, user: Some(culprit) };
     let trivial = |index| Error::CiphertextTrivial { index, user: culprit };
-    for index in [0, 3, 4, 7, 8] {
+    // in both shards, the dense values and the check
+    for index in [0, 3, 4, 7, 8, 9] {
         let cases: [(Vec<u8>, Error, &str); 10] = [
             (pair(&[0; HALF], &[0; HALF]), range(index), "ct_range"),
             (pair(&n, &[7; HALF]), range(index), "ct_range"),
@@ -607,7 +646,7 @@ fn invalid_ciphertexts_are_refused() {
         for (ciphertext, expected, code) in cases {
             let mut body = Body::of(&sealed);
             body.ciphertext(index).copy_from_slice(&ciphertext);
-            let error = offer(&mut collecting, user, 9, &body.0).unwrap_err();
+            let error = offer(&mut collecting, user, &body).unwrap_err();
             assert_eq!(error, expected);
             assert_eq!((error.code().as_str(), error.culprit()), (code, Some(culprit)));
             assert_eq!(collecting.users().len(), 0);
@@ -624,7 +663,7 @@ fn repeated_noise_is_refused() {
     let mut first_body = Body::of(&first);
     let reuse = |n| Error::NonceReuse { user: user_id(n) };
     // within an upload: a copied ciphertext, and the same noise with another plaintext
-    for (from, to) in [(0, 1), (1, 6), (5, 8)] {
+    for (from, to) in [(0, 1), (1, 6), (5, 8), (8, 9)] {
         for other_value in [false, true] {
             let mut body = Body::of(&first);
             let mut copy = body.ciphertext(from).to_vec();
@@ -632,7 +671,7 @@ fn repeated_noise_is_refused() {
                 copy[..HALF].fill(5);
             }
             body.ciphertext(to).copy_from_slice(&copy);
-            let error = offer(&mut collecting, &roles.users[0], 9, &body.0).unwrap_err();
+            let error = offer(&mut collecting, &roles.users[0], &body).unwrap_err();
             assert_eq!(error, reuse(1));
             assert_eq!((error.code().as_str(), error.culprit()), ("nonce_reuse", Some(user_id(1))));
         }
@@ -640,25 +679,25 @@ fn repeated_noise_is_refused() {
     collecting.accept(first, ONE).unwrap();
     // across uploads: one ciphertext, and a whole body sent by another user
     let second = seal(&roles.users[1], Round::FIRST, &mut roles.rng);
-    for (from, to) in [(0, 0), (3, 5), (8, 8), (2, 8)] {
+    for (from, to) in [(0, 0), (3, 5), (8, 8), (2, 8), (9, 9), (9, 0)] {
         let mut body = Body::of(&second);
         let mut copy = first_body.ciphertext(from).to_vec();
         copy[..HALF].fill(6);
         body.ciphertext(to).copy_from_slice(&copy);
-        assert_eq!(offer(&mut collecting, &roles.users[1], 9, &body.0).unwrap_err(), reuse(2));
+        assert_eq!(offer(&mut collecting, &roles.users[1], &body).unwrap_err(), reuse(2));
     }
-    assert_eq!(offer(&mut collecting, &roles.users[1], 9, &first_body.0).unwrap_err(), reuse(2));
+    assert_eq!(offer(&mut collecting, &roles.users[1], &first_body).unwrap_err(), reuse(2));
     // across replicas
     let mut replica = roles.aggregator.begin(Round::FIRST);
-    offer(&mut replica, &roles.users[1], 9, &first_body.0).unwrap();
+    offer(&mut replica, &roles.users[1], &first_body).unwrap();
     assert_eq!(collecting.merge(replica, ONE).unwrap_err(), reuse(2));
     let mut replica = roles.aggregator.begin(Round::FIRST);
-    offer(&mut replica, &roles.users[0], 9, &first_body.0).unwrap();
+    offer(&mut replica, &roles.users[0], &first_body).unwrap();
     assert_eq!(collecting.merge(replica, ONE).unwrap_err(), Error::Conflict { what: "update of a user" });
 
     collecting.accept(second, ONE).unwrap();
     collecting.accept(seal(&roles.users[2], Round::FIRST, &mut roles.rng), ONE).unwrap();
-    expect_sum(&roles.key_generator.open(collecting.finish(ONE).unwrap(), &mut roles.rng, ONE).unwrap());
+    expect_sum(&roles.open(collecting.finish(ONE).unwrap()).unwrap());
 }
 
 /// A random generator that repeats itself.
@@ -697,7 +736,9 @@ fn invalid_tasks_are_refused() {
     for config in [&sparse, &full, &paper] {
         TaskParams::new(id, config.clone()).unwrap();
     }
-    let cases: [(TaskConfig, &str); 32] = [
+    let receipts = "sums are `checked` in `sparse` only and `masked` in `full` only";
+    let rounds = "the number of rounds must be between 1 and 2^20";
+    let cases: [(TaskConfig, &str); 39] = [
         (TaskConfig { dimension: 0, ..sparse.clone() }, "a task needs at least one weight"),
         (TaskConfig { dimension: (1 << 30) + 1, ..sparse.clone() }, "there are more than 2^30 weights"),
         (TaskConfig { dense: (1 << 24) + 1, ..sparse.clone() }, "there are more than 2^24 dense values"),
@@ -752,6 +793,13 @@ fn invalid_tasks_are_refused() {
         (TaskConfig { min_percent: 101, ..sparse.clone() }, "min percent is above 100"),
         (TaskConfig { max_attempts: 0, ..sparse.clone() }, "max attempts must be between 1 and 16"),
         (TaskConfig { max_attempts: 17, ..sparse.clone() }, "max attempts must be between 1 and 16"),
+        (TaskConfig { rounds: 0, ..sparse.clone() }, rounds),
+        (TaskConfig { rounds: (1 << 20) + 1, ..sparse.clone() }, rounds),
+        (TaskConfig { max_failures: 0, ..sparse.clone() }, "max failures must be at least 1"),
+        (TaskConfig { receipts: Receipts::Masked, ..sparse.clone() }, receipts),
+        (TaskConfig { receipts: Receipts::Checked, ..full.clone() }, receipts),
+        (TaskConfig { receipts: Receipts::Checked, ..paper.clone() }, receipts),
+        (TaskConfig { receipts: Receipts::Masked, ..paper.clone() }, receipts),
         // 2046 bits hold 102 slots of 20 bits
         (
             TaskConfig { dimension: 1000, block: 103, capacity: 1, shards: 1, ..sparse.clone() },
@@ -790,6 +838,10 @@ fn invalid_tasks_are_refused() {
         TaskConfig { clip_exponent: 44, ..sparse.clone() },
         TaskConfig { max_users: 65_536, ..sparse.clone() },
         TaskConfig { min_users: 8, min_percent: 100, max_attempts: 16, ..sparse.clone() },
+        TaskConfig { rounds: 1, max_failures: 1, collect_min: u32::MAX, outsize: 255, ..sparse.clone() },
+        TaskConfig { rounds: 1 << 20, max_failures: 255, ..full.clone() },
+        TaskConfig { receipts: Receipts::None, ..sparse.clone() },
+        TaskConfig { receipts: Receipts::None, ..full.clone() },
         TaskConfig { dimension: 1000, block: 102, capacity: 1, shards: 1, ..sparse.clone() },
     ] {
         TaskParams::new(id, config).unwrap();
@@ -852,6 +904,12 @@ fn proposed_tasks_are_valid() {
         for (classes, features, max_users) in [(1, 1, 3), (4, 10, 8), (101, 2048, 100), (1000, 500, 65_536)] {
             let config = TaskConfig::new(profile, classes, features, max_users);
             TaskParams::new(TaskId::from_bytes([1; 16]), config.clone()).unwrap();
+            let receipts = match profile {
+                Profile::Sparse => Receipts::Checked,
+                Profile::Full => Receipts::Masked,
+                Profile::Paper => Receipts::None,
+            };
+            assert_eq!(config.receipts, receipts);
             if profile != Profile::Paper {
                 let half = config.block.div_ceil(2);
                 TaskParams::new(TaskId::from_bytes([1; 16]), config.with_block(half)).unwrap();
@@ -869,10 +927,16 @@ fn roster_refuses_two_parties_with_one_identity_and_finds_parties_by_identity() 
     let roster = |identity_of: [usize; 5]| {
         let identity_at = |place: usize| identity(all[identity_of[place]]);
         let ids = (1..=3).map(|n| (user_id(n), identity_at(n as usize + 1).identity())).collect();
-        let (task, key) = (roles.key_generator.task().clone(), roles.key_generator.encryption_key());
-        Roster::new(task, 1, key, identity_at(0).identity(), &identity_at(1), ids)
+        let plan = roster_plan(&roles.key_generator, ids);
+        Roster::new(RosterPlan { aggregator: identity_at(0).identity(), ..plan }, &identity_at(1))
     };
     let good = roster([0, 1, 2, 3, 4]).unwrap();
+    let again = Roster::decode_with(good.as_bytes(), dphe::hazmat::short_keys()).unwrap();
+    for one in [&good, &again] {
+        assert_eq!(one.initial_model(), dphe::Digest::of_model(support::MODEL));
+        assert_eq!(*one.agreement(), identity(PartyId::Aggregator).agreement_key().public());
+        assert_eq!((one.task_file(), one.hash()), (dphe::Digest::ZERO, good.hash()));
+    }
     for party in all {
         assert_eq!(good.party(&identity(party).identity()), Some(party));
     }

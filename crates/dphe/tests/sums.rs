@@ -3,15 +3,17 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use chacha20::ChaCha20Rng;
-use dphe::scheme::RoundParams;
-use dphe::wire::{DecodeWith as _, Encode as _, ResultParams, UploadParams};
+use dphe::scheme::{RoundParams, UncheckedSum};
+use dphe::wire::{DecodeWith as _, Encode as _, SumContext};
 use dphe::{
-    ClipRule, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector, TaskConfig, Threads,
-    Update, WeightSum,
+    Aggregator, Blinds, ClipRule, NoiseMode, OpenedSum, Profile, PublicSupport, Receipts, Round,
+    SealedUpdate, SparseVector, TaskConfig, Threads, Update, User, WeightSum,
 };
 use rand_core::Rng as _;
-use support::{Roles, below, choose, config, encoded, rng, roles, round, shuffle};
+use support::{Roles, below, choose, config, encoded, rng, roles, round, shuffle, upload_params};
 
 /// The update of one user in the clear.
 struct Plain {
@@ -113,15 +115,7 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
         sealed.push(if n % 2 == 0 {
             update
         } else {
-            SealedUpdate::from_bytes(
-                &body,
-                &UploadParams {
-                    params: &RoundParams::new(&task, round),
-                    user: user.id(),
-                    count: count as u32,
-                },
-            )
-            .unwrap()
+            SealedUpdate::from_bytes(&body, &upload_params(&RoundParams::new(&task, round), &update)).unwrap()
         });
     }
     sizes.sort_unstable_by_key(|&(_, _, shards)| shards);
@@ -140,7 +134,12 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     shuffle(&mut replicas, &mut rng);
     let mut all = replicas.pop().unwrap();
     replicas.into_iter().for_each(|replica| all.merge(replica, threads).unwrap());
-    let opened = key_generator.open(all.finish(threads).unwrap(), &mut rng, threads).unwrap();
+    let mut sum = all.finish(threads).unwrap();
+    let blinds = sum.take_blinds();
+    let opened = key_generator.open(sum, &mut rng, threads).unwrap();
+    let params = Arc::new(RoundParams::new(&task, round));
+    let context = SumContext { params: &params, users: users.len(), key: key_generator.encryption_key() };
+    let opened = published(opened, &aggregator, &blinds, &users, &context);
 
     assert_eq!(opened.users(), users.len());
     assert_eq!(opened.round(), round);
@@ -154,15 +153,38 @@ fn check(config: &TaskConfig, round: Round, users: u32, seed: u64, threads: Thre
     let decode = |sums: &[i64]| sums.iter().map(|&sum| sum as f64 / scale).collect::<Vec<f64>>();
     assert!(opened.decode_weights() == decode(&weights), "the decoded weights differ");
     assert_eq!(opened.decode_dense(), decode(&dense));
+    assert_eq!(WeightSum::from_bytes(&opened.to_bytes(), &context).unwrap(), opened);
+}
+
+/// Encodes and decodes the opened sum. If it is masked, the aggregator unmasks and publishes it, and all users find the
+/// sum that the aggregator has.
+fn published(
+    opened: OpenedSum,
+    aggregator: &Aggregator,
+    blinds: &Blinds,
+    users: &[User],
+    context: &SumContext<'_>,
+) -> WeightSum {
     let payload = opened.to_bytes();
-    assert_eq!(
-        WeightSum::from_bytes(
-            &payload,
-            &ResultParams { params: &RoundParams::new(&task, round), users: users.len() }
-        )
-        .unwrap(),
-        opened
-    );
+    match OpenedSum::from_bytes(&payload, context).unwrap() {
+        OpenedSum::Clear(sum) => {
+            assert_ne!(context.params.task().receipts(), Receipts::Masked);
+            sum
+        }
+        OpenedSum::Masked(masked) => {
+            assert_eq!(context.params.task().receipts(), Receipts::Masked);
+            let sum = masked.unmask(aggregator, blinds).unwrap();
+            let own = sum.decode_unchecked(aggregator).unwrap();
+            let bytes = sum.to_bytes();
+            assert_eq!(bytes.len(), payload.len());
+            let received = UncheckedSum::from_bytes(&bytes, context).unwrap();
+            assert!(users.iter().all(|user| received.check(user).unwrap() == own));
+            // without unmasking, the numbers are useless
+            let masked = UncheckedSum::from_bytes(&payload, context).unwrap();
+            assert_eq!(masked.check(&users[0]).unwrap_err(), dphe::Error::Check);
+            own
+        }
+    }
 }
 
 /// A random small task.
@@ -178,6 +200,7 @@ fn any_config(rng: &mut ChaCha20Rng) -> (TaskConfig, Round, u32) {
         clip_rule: if below(rng, 2) == 0 { ClipRule::Refuse } else { ClipRule::Clip },
         max_users: users + below(rng, 20) as u32,
         block: 1,
+        receipts: if below(rng, 4) == 0 { Receipts::None } else { Receipts::of(profile) },
         ..config(profile)
     };
     config.clip_exponent = config.clip_exponent.max(1 - config.scale_bits as i8);

@@ -5,12 +5,14 @@
 #[path = "support/json.rs"]
 mod json;
 
+use std::sync::Arc;
+
 use chacha20::ChaCha20Rng;
 use dphe::scheme::RoundParams;
 use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, KeyGenerator, NoiseMode, Profile, PublicSupport, Round, SealedUpdate, SparseVector,
-    TaskConfig, TaskId, TaskParams, Threads, Update, User, UserId, hazmat,
+    Aggregator, ClipRule, Digest, KeyGenerator, NoiseMode, OpenedSum, Profile, PublicSupport, Receipts,
+    Round, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, User, UserId, hazmat,
 };
 use dphe_paillier::DecryptionKey;
 use json::{array, floats, hex, list, load, number, table};
@@ -21,6 +23,7 @@ fn config(policy: &Value) -> TaskConfig {
     TaskConfig {
         profile: profile(&policy["profile"]),
         noise: if policy["noise"] == "fast" { NoiseMode::Fast } else { NoiseMode::Secure },
+        receipts: receipts(&policy["receipts"]),
         key_bits: number(&policy["key_bits"]),
         dimension: number(&policy["dimension"]),
         dense: number(&policy["dense"]),
@@ -35,11 +38,24 @@ fn config(policy: &Value) -> TaskConfig {
         max_users: number(&policy["max_users"]),
         max_attempts: number(&policy["max_attempts"]),
         max_model_bytes: number(&policy["max_model_bytes"]),
+        rounds: number(&policy["rounds"]),
+        collect_min: number(&policy["collect_min"]),
+        outsize: number(&policy["outsize"]),
+        max_failures: number(&policy["max_failures"]),
     }
 }
 
 fn profile(name: &Value) -> Profile {
     [Profile::Sparse, Profile::Full, Profile::Paper].into_iter().find(|p| p.as_str() == name).unwrap()
+}
+
+fn receipts(name: &Value) -> Receipts {
+    match name.as_str().unwrap() {
+        "none" => Receipts::None,
+        "checked" => Receipts::Checked,
+        "masked" => Receipts::Masked,
+        other => panic!("{other}"),
+    }
 }
 
 fn round(value: &Value) -> Round {
@@ -112,69 +128,89 @@ fn rounds_match_the_vectors() {
         let task =
             hazmat::task_params(TaskId::from_bytes(array(&case["task"])), config(&case["policy"])).unwrap();
         let users = list(case, "users");
-        let seeds = users.iter().map(|entry| (user(&entry["user"]), array(&entry["user_aggregator_seed"])));
-        let seeds: Vec<_> = seeds.collect();
+        let seeds: Vec<_> = users
+            .iter()
+            .map(|entry| {
+                let seed = |name: &str| array(&entry[name]);
+                (user(&entry["user"]), seed("user_aggregator_seed"), seed("mask_seed"))
+            })
+            .collect();
         let key_generator = || {
             let mut rng = ChaCha20Rng::seed_from_u64(2);
             let mut keys = KeyGenerator::with_key(task.clone(), secret_key(&case["key"]), &mut rng).unwrap();
             hazmat::set_seeds(&mut keys, array(&case["user_shared_seed"]), seeds.clone());
             keys
         };
-        let (round, aggregator) =
-            (round(&case["round"]), Aggregator::new(key_generator().aggregator_keys()).unwrap());
+        let params = RoundParams::new(&task, round(&case["round"]));
+        let params = Arc::new(params.with_ticket(Digest::from_bytes(array(&case["ticket"]))));
+        let aggregator = Aggregator::new(key_generator().aggregator_keys()).unwrap();
+        let mut keys = key_generator();
+        let sealers: Vec<User> =
+            seeds.iter().map(|(user, ..)| User::new(keys.enroll(*user, &mut rng)).unwrap()).collect();
         for reverse in [false, true] {
             let mut order: Vec<&Value> = users.iter().collect();
             if reverse {
                 order.reverse();
             }
-            let mut collecting = aggregator.begin(round);
+            let mut collecting = aggregator.begin_in(params.clone());
             for entry in order {
                 let body = hex(&entry["body"]);
                 let update = SealedUpdate::from_bytes(
                     &body,
                     &UploadParams {
-                        params: &RoundParams::new(&task, round),
+                        params: &params,
                         user: user(&entry["user"]),
                         count: number(&entry["count"]),
+                        salt: array(&entry["salt"]),
                     },
                 )
                 .unwrap();
                 assert_eq!(update.to_bytes(), body, "{id}");
                 collecting.accept(update, Threads::ONE).unwrap();
             }
-            let sum = collecting.finish(Threads::ONE).unwrap();
+            let mut sum = collecting.finish(Threads::ONE).unwrap();
             assert_eq!(sum.occupied(), number::<usize>(&case["occupied"]), "{id}");
             assert_eq!(sum.to_bytes(), hex(&case["sum"]), "{id}");
+            let blinds = sum.take_blinds();
             let opened = key_generator().open(sum, &mut rng, Threads::ONE).unwrap();
             assert_eq!(opened.to_bytes(), hex(&case["payload"]), "{id}");
-            let average = |sums: Vec<f64>| -> Vec<f64> {
-                sums.into_iter().map(|sum| sum / opened.users() as f64).collect()
+            let published = match &opened {
+                OpenedSum::Clear(sum) => sum.to_bytes(),
+                OpenedSum::Masked(masked) => masked.unmask(&aggregator, &blinds).unwrap().to_bytes(),
             };
-            let weights = average(opened.decode_weights());
+            assert_eq!(published, hex(&case["published"]), "{id}");
+            let sum = opened.unmask_and_check(&aggregator, &blinds, &sealers[0]).unwrap();
+            let average = |sums: Vec<f64>| -> Vec<f64> {
+                sums.into_iter().map(|one| one / sum.users() as f64).collect()
+            };
+            let weights = average(sum.decode_weights());
             let expected = floats(&case["average_bits"]);
             // in `full`, the vectors list only the weights of the support
-            let found: Vec<f64> = match opened.support() {
+            let found: Vec<f64> = match sum.support() {
                 Some(support) if expected.len() != weights.len() => {
                     support.indices().map(|index| weights[index]).collect()
                 }
                 _ => weights,
             };
             assert_eq!(found, expected, "{id}");
-            assert_eq!(average(opened.decode_dense()), floats(&case["dense_average_bits"]), "{id}");
+            assert_eq!(average(sum.decode_dense()), floats(&case["dense_average_bits"]), "{id}");
         }
-        // updates that this crate seals open to the same sum
-        let mut keys = key_generator();
-        let mut collecting = aggregator.begin(round);
-        for entry in users {
-            let sealer = User::new(keys.enroll(user(&entry["user"]), &mut rng)).unwrap();
+        // updates that this crate seals, with salts and blinds of its own, give the same sum
+        let mut collecting = aggregator.begin_in(params.clone());
+        for (entry, sealer) in users.iter().zip(&sealers) {
             let weights = SparseVector::from_dense(&floats(&entry["weights_bits"])).unwrap();
             let update = Update::new(weights).with_dense(floats(&entry["dense_bits"]));
-            let sealed = sealer.seal(round, &update, &mut rng, Threads::ONE).unwrap();
+            let sealed = sealer.seal_in(&params, &update, &mut rng, Threads::ONE).unwrap();
             assert_eq!(sealed.to_bytes().len(), hex(&entry["body"]).len(), "{id}");
             collecting.accept(sealed, Threads::ONE).unwrap();
         }
-        let opened = keys.open(collecting.finish(Threads::ONE).unwrap(), &mut rng, Threads::ONE).unwrap();
-        assert_eq!(opened.to_bytes(), hex(&case["payload"]), "{id}");
+        let mut sum = collecting.finish(Threads::ONE).unwrap();
+        let blinds = sum.take_blinds();
+        let published = match keys.open(sum, &mut rng, Threads::ONE).unwrap() {
+            OpenedSum::Clear(sum) => sum.to_bytes(),
+            OpenedSum::Masked(masked) => masked.unmask(&aggregator, &blinds).unwrap().to_bytes(),
+        };
+        assert_eq!(published, hex(&case["published"]), "{id}");
     }
     println!("{} rounds of the reference", cases.len());
 }

@@ -7,16 +7,20 @@ mod aggregator;
 mod envelope;
 mod key_generator;
 mod local;
+mod paper;
+mod publish;
+mod roster;
 mod upload;
 mod user;
 
 use super::json::{Json, hex, list, number, object, text};
 use super::transcript::Transcript;
 use crate::wire::message::{Message, Sender};
+use crate::wire::task::Profile;
 
 const DESCRIPTION: &str = "Inputs that must be refused, with the code of the refusal (section 10). `given` is what the \
-party has processed before, in order: names of messages.json, or the events start, update, ack_own, deadline, model. \
-See README.md. A few are controls: their `expected` is ok.";
+party has processed before, in order: names of messages.json, or the events start, update, ack_own, deadline, model, \
+wait. See README.md. A few are controls: their `expected` is ok.";
 
 /// The party that receives the input.
 #[derive(Clone, Copy)]
@@ -46,8 +50,14 @@ pub const FROZEN: &[&str] = &["start", "ticket", "upload_1", "upload_2", "upload
 /// The messages until A has asked for the sum.
 pub const REQUESTED: &[&str] =
     &["start", "ticket", "upload_1", "upload_2", "upload_9", "deadline", "freeze_ack"];
+/// The messages until G has released the sum.
+pub const RELEASED: &[&str] = &["round_open", "freeze", "decrypt"];
 /// The messages until G has closed round 1.
 pub const CLOSED: &[&str] = &["round_open", "freeze", "decrypt", "close"];
+/// The messages until A has acknowledged a user's upload.
+pub const UPLOADED: &[&str] = &["ticket", "update", "ack_own"];
+/// The messages until a user who did not take part has finished round 1.
+pub const FOLLOWED: &[&str] = &["ticket", "publish", "model"];
 
 /// The vectors of one task under construction.
 pub struct Bad<'a> {
@@ -157,17 +167,24 @@ pub fn put(message: &mut Message, at: usize, bytes: &[u8]) {
     message.header[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Returns the vectors of both tasks.
+/// Returns the vectors of all tasks. The task `paper` has only those that the others cannot have.
 pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
     let mut all = Vec::new();
-    for (t, other) in transcripts.iter().zip(transcripts.iter().rev()) {
+    for (i, t) in transcripts.iter().enumerate() {
+        let other = &transcripts[usize::from(i == 0)];
         let mut bad = Bad { t, other, vectors: Vec::new() };
-        envelope::add(&mut bad);
-        upload::add(&mut bad);
-        aggregator::add(&mut bad);
-        key_generator::add(&mut bad);
-        user::add(&mut bad);
-        local::add(&mut bad);
+        if t.policy().profile == Profile::Paper {
+            paper::add(&mut bad);
+        } else {
+            envelope::add(&mut bad);
+            upload::add(&mut bad);
+            aggregator::add(&mut bad);
+            key_generator::add(&mut bad);
+            user::add(&mut bad);
+            publish::add(&mut bad);
+            local::add(&mut bad);
+        }
+        roster::add(&mut bad);
         all.extend(bad.vectors);
     }
     all
@@ -178,7 +195,7 @@ pub fn file(transcripts: &[Transcript]) -> Json {
     let vectors = vectors(transcripts);
     object()
         .with("description", text(DESCRIPTION))
-        .with("spec", text("docs/protocol.md, sections 8, 9 and 10"))
+        .with("spec", text("docs/protocol.md, sections 3, 8, 9 and 10"))
         .with("count", number(vectors.len()))
         .with("vectors", list(vectors))
 }

@@ -1,5 +1,8 @@
 //! `derivation.json`: all derived values that need no encryption.
 
+mod masks;
+mod parties;
+
 use num_bigint::BigInt;
 
 use super::json::{Json, hex, list, number, numbers, object, text};
@@ -10,17 +13,18 @@ use crate::wire::derive::{
 };
 use crate::wire::fixed::{encode, pack, unpack};
 use crate::wire::log;
-use crate::wire::task::{Policy, Profile};
+use crate::wire::task::{Policy, Profile, Receipts};
 
 const DESCRIPTION: &str = "What docs/protocol.md derives without encrypting: hashes, streams, shuffles, seeds, \
-permutations, supports, policies, fixed point, packing, logs. Bytes are hexadecimal, seeds are those of round 1.";
+permutations, supports, policies, fixed point, packing, logs, masks, checks, trees of participants, histories, \
+sealed uploads, kits. Bytes are hexadecimal, seeds are those of round 1.";
 
 /// Returns the file.
 pub fn file() -> Json {
     let mut rng = Rng::new("derivation");
     object()
         .with("description", text(DESCRIPTION))
-        .with("spec", text("docs/protocol.md, sections 2 to 5 and 9"))
+        .with("spec", text("docs/protocol.md, sections 2 to 6, 9 and 13"))
         .with("hash", hashes(&mut rng))
         .with("stream", streams(&mut rng))
         .with("shuffle", shuffles(&mut rng))
@@ -33,19 +37,26 @@ pub fn file() -> Json {
         .with("packing", packing(&mut rng))
         .with("unpacking", unpacking())
         .with("log", logs(&mut rng))
+        .with("mask", masks::masks())
+        .with("mask_keys", masks::keys())
+        .with("check", masks::checks())
+        .with("merkle", parties::trees())
+        .with("history", parties::histories())
+        .with("hpke", parties::sealed())
+        .with("kit", parties::kits())
 }
 
 fn hashes(rng: &mut Rng) -> Json {
     let cases: Vec<(&str, Vec<Vec<u8>>)> = vec![
         ("", vec![]),
-        ("dphe/v1/policy", vec![]),
-        ("dphe/v1/policy", vec![vec![]]),
-        ("dphe/v1/model", vec![b"abc".to_vec()]),
-        ("dphe/v1/model", vec![b"a".to_vec(), b"bc".to_vec()]),
-        ("dphe/v1/model", vec![b"ab".to_vec(), vec![], b"c".to_vec()]),
-        ("dphe/v1/ratchet", vec![rng.bytes(32)]),
-        ("dphe/v1/user-shared", vec![rng.bytes(32), rng.bytes(16), rng.bytes(8)]),
-        ("dphe/v1/sum", vec![rng.bytes(200)]),
+        ("dphe/v2/policy", vec![]),
+        ("dphe/v2/policy", vec![vec![]]),
+        ("dphe/v2/model", vec![b"abc".to_vec()]),
+        ("dphe/v2/model", vec![b"a".to_vec(), b"bc".to_vec()]),
+        ("dphe/v2/model", vec![b"ab".to_vec(), vec![], b"c".to_vec()]),
+        ("dphe/v2/ratchet", vec![rng.bytes(32)]),
+        ("dphe/v2/user-shared", vec![rng.bytes(32), rng.bytes(16), rng.bytes(8)]),
+        ("dphe/v2/sum", vec![rng.bytes(200)]),
     ];
     list(cases.iter().map(|(domain, parts)| {
         let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
@@ -166,6 +177,22 @@ fn policies() -> Json {
         Policy { capacity: 20, max_attempts: 16, max_model_bytes: 1 << 31, ..full.clone() },
         Policy { dimension: 1 << 30, capacity: 1, dense: 1, scale_bits: 48, clip_exponent: 12, ..full },
         Policy { shards: 4, ..paper },
+        Policy {
+            receipts: Receipts::Checked,
+            rounds: 1,
+            max_failures: 1,
+            ..base_policy(Profile::Sparse, 2048)
+        },
+        Policy {
+            receipts: Receipts::Masked,
+            capacity: 20,
+            rounds: 1 << 20,
+            collect_min: 3_600_000,
+            outsize: 10,
+            max_failures: 255,
+            ..base_policy(Profile::Full, 3072)
+        },
+        Policy { collect_min: u32::MAX, outsize: 255, ..base_policy(Profile::Paper, 2048) },
     ];
     list(cases.iter().map(|policy| {
         assert!(policy.is_valid());
@@ -254,7 +281,8 @@ fn packing(rng: &mut Rng) -> Json {
             (0..slots / 2).map(|_| random(rng, most)).collect(),
         ] {
             let plaintext = pack(policy, &values);
-            assert_eq!(unpack(policy, &plaintext, values.len()).as_ref(), Some(&values));
+            let users = policy.max_users as usize;
+            assert_eq!(unpack(policy, &plaintext, values.len(), users).as_ref(), Some(&values));
             cases.push(
                 slot_json(policy)
                     .with("values", numbers(values))
@@ -278,25 +306,32 @@ fn slot_json(policy: &Policy) -> Json {
 fn unpacking() -> Json {
     let policy = base_policy(Profile::Sparse, 256);
     let beta = policy.slot_bits();
-    let most = BigInt::from(i64::from(policy.max_users) * policy.bound());
+    let most = |users: i64| BigInt::from(users * policy.bound());
+    let all = most(8);
     let one = BigInt::from(1);
     let cases = [
-        ("zero", 3, BigInt::from(0)),
-        ("most in one slot", 1, most.clone()),
-        ("one more", 1, &most + 1),
-        ("one less than least", 1, -&most - 1),
-        ("one more, in the middle", 3, (&most + 1) << beta),
-        ("something above the last slot", 2, &one << (2 * beta)),
-        ("something far above the last slot", 2, &one << 250),
-        ("minus one above the last slot", 2, -(&one << (2 * beta))),
-        ("minus one below", 2, BigInt::from(-1)),
-        ("half of a slot, which reads as negative", 2, &one << (beta - 1)),
+        ("zero", 3, 8, BigInt::from(0)),
+        ("most in one slot", 1, 8, all.clone()),
+        ("one more", 1, 8, &all + 1),
+        ("one less than least", 1, 8, -&all - 1),
+        ("one more, in the middle", 3, 8, (&all + 1) << beta),
+        ("something above the last slot", 2, 8, &one << (2 * beta)),
+        ("something far above the last slot", 2, 8, &one << 250),
+        ("minus one above the last slot", 2, 8, -(&one << (2 * beta))),
+        ("minus one below", 2, 8, BigInt::from(-1)),
+        ("half of a slot, which reads as negative", 2, 8, &one << (beta - 1)),
+        ("most of three users", 1, 3, most(3)),
+        ("one more than three users can have", 1, 3, most(3) + 1),
+        ("least of three users", 2, 3, -most(3) << beta),
+        ("one less than three users can have", 2, 3, (-most(3) - 1) << beta),
+        ("what only four users can have", 1, 3, most(4)),
     ];
-    list(cases.map(|(comment, count, plaintext)| {
-        let values = unpack(&policy, &plaintext, count).map_or_else(|| number("null"), numbers);
+    list(cases.map(|(comment, count, users, plaintext)| {
+        let values = unpack(&policy, &plaintext, count, users).map_or_else(|| number("null"), numbers);
         slot_json(&policy)
             .with("comment", text(comment))
             .with("count", number(count))
+            .with("users", number(users))
             .with("plaintext", text(plaintext.to_string()))
             .with("values", values)
     }))

@@ -6,25 +6,24 @@ use super::json::{Json, float_bits, floats, hex, list, number, numbers, object, 
 use super::keys;
 use crate::algorithm1::{Key, Sent, aggregate, decompose, doubly_permute, permutation_matrix};
 use crate::rng::Rng;
-use crate::wire::derive::{Digest, Task, rotation, support_digest, user_aggregator, user_shared};
+use crate::wire::derive::support_digest;
 use crate::wire::fixed::{average, encode, unpack};
-use crate::wire::message::{body_hash, payload_hash};
+use crate::wire::mask::{Round, Secrets, residue_bytes};
+use crate::wire::message::payload_hash;
 use crate::wire::seal::{
-    Column, Permutations, Sealed, deal, open, packed_ciphertexts, payload, position_plaintext,
-    public_indices, seal_private, seal_public, sum, sum_hash,
+    Opened, Sealed, Sums, check_and_decode, open, packed_plaintexts, position_plaintext, public_indices,
+    seal, sum, sum_hash, unmask,
 };
-use crate::wire::task::{Policy, Profile};
+use crate::wire::task::{Policy, Profile, Receipts};
 
-const DESCRIPTION: &str = "Whole rounds of docs/protocol.md: weights of every user, what each drew (rows, nonces), \
-the bytes it uploads, the sum, the payload, the average. `printed_sums` is what Algorithm 1 of the paper gives as \
-printed, with Enc0, Y and Z. Keys are toys.";
+const DESCRIPTION: &str = "Whole rounds of docs/protocol.md: weights of every user, what each drew (rows, nonces, \
+salt, blind), the content of its upload, the sum, the payload, the published sum, the average. `printed_sums` is what \
+Algorithm 1 of the paper gives as printed, with Enc0, Y and Z. Keys are toys.";
 
 /// A user in a case.
 pub struct User {
-    /// The id.
-    pub user: u32,
-    /// The first seed that it shares with A.
-    pub seed: Digest,
+    /// The seeds and random values.
+    pub secrets: Secrets,
     /// The weights.
     pub weights: Vec<f64>,
     /// The dense values.
@@ -47,30 +46,26 @@ pub struct Case {
 
 /// A round that has been run.
 pub struct Run {
-    /// The task.
-    pub task: Task,
+    /// The round.
+    pub round: Round,
     /// The key.
     pub key: Key,
-    /// The first seed that users and G share.
-    pub seed: Digest,
     /// The users.
     pub users: Vec<User>,
-    /// `phi_t`, if the support is private.
-    pub shared: Vec<u32>,
     /// The support, if it is public.
     pub support: Option<Vec<u32>>,
-    /// The columns of K in each shard of each user, for Algorithm 1.
-    pub dealt: Vec<Vec<Vec<Column>>>,
     /// The uploads of all users.
     pub sealed: Vec<Sealed>,
     /// The sum as bytes.
     pub sum: Vec<u8>,
     /// The occupied positions of the sum.
     pub occupied: u32,
-    /// The sums of weights.
-    pub sums: Vec<i64>,
-    /// The sums of dense values.
-    pub dense_sums: Vec<i64>,
+    /// The payload of the result.
+    pub payload: Vec<u8>,
+    /// The sum that A publishes.
+    pub published: Vec<u8>,
+    /// The sums.
+    pub sums: Sums,
     /// The nonce of Enc0.
     pub enc0_nonce: BigUint,
     /// The sums by Algorithm 1 as printed.
@@ -81,6 +76,7 @@ pub struct Run {
 pub fn base_policy(profile: Profile, key_bits: u32) -> Policy {
     Policy {
         profile,
+        receipts: Receipts::None,
         key_bits,
         dimension: 20,
         dense: 0,
@@ -95,6 +91,10 @@ pub fn base_policy(profile: Profile, key_bits: u32) -> Policy {
         max_users: 8,
         max_attempts: 3,
         max_model_bytes: 4096,
+        rounds: 1000,
+        collect_min: 0,
+        outsize: 0,
+        max_failures: 8,
     }
 }
 
@@ -138,13 +138,11 @@ impl Case {
     pub fn run(&self) -> Run {
         let policy = &self.policy;
         assert!(policy.is_valid(), "{}", self.id);
-        let paper = policy.profile == Profile::Paper;
         let mut rng = Rng::new(&format!("rounds/{}", self.id));
-        let (key, task, seed) = (keys::toy_key(policy.key_bits), rng.id(), rng.digest());
-        let positions = policy.positions();
-        let public = policy.profile == Profile::Full;
-        let support = public.then(|| rotation(&task, self.round, positions, policy.capacity));
-        let shared = if public { vec![] } else { user_shared(paper, seed, &task, self.round, positions) };
+        let mut masks = Rng::new(&format!("rounds/{}/masks", self.id));
+        let key = keys::toy_key(policy.key_bits);
+        let round = Round { task: rng.id(), number: self.round, seed: rng.digest(), ticket: masks.digest() };
+        let support = round.support(policy);
 
         let mut users = Vec::new();
         for (i, &occupied) in self.occupied.iter().enumerate() {
@@ -152,50 +150,46 @@ impl Case {
             // ids need not be 1, 2, 3
             let user = i as u32 + 1 + (i as u32 / 2) * 3;
             let weights = weights(policy, support.as_deref(), occupied, &mut rng);
-            users.push(User { user, seed: rng.digest(), weights, dense });
+            let (mask_seed, salt, blind) = (masks.digest(), masks.id(), masks.digest());
+            let secrets = Secrets { user, seed: rng.digest(), mask_seed, salt, blind };
+            users.push(User { secrets, weights, dense });
         }
 
-        let (mut dealt, mut sealed, mut uploads) = (Vec::new(), Vec::new(), Vec::new());
-        for user in &users {
+        let seal_one = |user: &User, rng: &mut Rng| {
             let (weights, dense) = (encoded(policy, &user.weights), encoded(policy, &user.dense));
-            let one = if let Some(support) = &support {
-                uploads.push(vec![]);
-                dealt.push(vec![]);
-                seal_public(policy, &key, support, &weights, &dense, &mut rng)
-            } else {
-                let own = user_aggregator(paper, user.seed, &task, self.round, user.user, positions);
-                let shards = deal(policy, &weights, &mut rng);
-                let permutations = Permutations { shared: &shared, own: &own };
-                let one = seal_private(policy, &key, &permutations, &weights, &dense, &shards, &mut rng);
-                dealt.push(shards);
-                uploads.push(own);
-                one
-            };
-            sealed.push(one);
-        }
-        let uploads: Vec<(Vec<u32>, Vec<u8>)> =
-            uploads.into_iter().zip(&sealed).map(|(own, sealed)| (own, sealed.body.clone())).collect();
-        let total = sum(policy, &key, support.as_deref(), &uploads);
-        let (sums, dense_sums) =
-            open(policy, &key, &shared, support.as_deref(), &total).expect("honest users stay in range");
+            seal(policy, &key, &round, &user.secrets, (&weights, &dense), rng)
+        };
+        let sealed: Vec<Sealed> = users.iter().map(|user| seal_one(user, &mut rng)).collect();
+        let secrets: Vec<&Secrets> = users.iter().map(|user| &user.secrets).collect();
+        let uploads: Vec<(&Secrets, &[u8])> =
+            secrets.iter().copied().zip(sealed.iter().map(|sealed| &sealed.content[..])).collect();
+        let total = sum(policy, &key, &round, &uploads);
+        let opened = open(policy, &key, &round, &secrets, &total).expect("honest users pass the check");
+        let payload = opened.payload(policy);
+        let (published, sums) = match opened {
+            Opened::Sums(sums) => (payload.clone(), sums),
+            Opened::Residues(residues) => {
+                let z = unmask(&key, &round, &secrets, &residues);
+                let sums = check_and_decode(policy, &key, &round, users.len(), &z);
+                (residue_bytes(policy, &z), sums.expect("honest users stay in range"))
+            }
+        };
         let enc0_nonce = rng.nonce(&key.n);
         let mut run = Run {
-            task,
-            seed,
+            round,
             users,
-            shared,
             support,
-            dealt,
             sealed,
             sum: total.bytes(policy, &key),
             occupied: total.occupied(),
+            payload,
+            published,
             sums,
-            dense_sums,
             enc0_nonce,
             printed: vec![],
             key,
         };
-        run.printed = run.algorithm1(policy, paper, self.round);
+        run.printed = run.algorithm1(policy);
         run
     }
 }
@@ -207,31 +201,31 @@ pub fn encoded(policy: &Policy, weights: &[f64]) -> Vec<i64> {
 
 impl Run {
     /// Computes the same round by Algorithm 1 as printed. Positions take the place of its coordinates, and shards
-    /// arrive "as if they are individual data". With a public support, M = D and there is no permutation.
-    fn algorithm1(&self, policy: &Policy, paper: bool, round: u64) -> Vec<i64> {
+    /// arrive "as if they are individual data". With a public support, M = D and there is no permutation. It knows no
+    /// masks and no check.
+    fn algorithm1(&self, policy: &Policy) -> Vec<i64> {
         let enc0 = self.key.encrypt(&BigInt::from(0), &self.enc0_nonce);
         if let Some(support) = &self.support {
-            let length = packed_ciphertexts(policy, Some(support));
+            let length = packed_plaintexts(policy, Some(support));
             let all: Vec<u32> = (0..length as u32).collect();
             let identity = permutation_matrix(&all);
             let send = |sealed: &Sealed| Sent {
-                enc_v: sealed.ciphertexts(&self.key),
+                enc_v: sealed.plain_ciphertexts(&self.key)[..length].to_vec(),
                 doubly_permuted: identity.clone(),
                 phi_n: identity.clone(),
             };
             let sent: Vec<Sent> = self.sealed.iter().map(send).collect();
             let opened = aggregate(&self.key, &identity, &sent, &enc0);
-            let unpacked = opened.iter().filter_map(|m| unpack(policy, m, policy.slots())).flatten();
-            return unpacked.take(public_indices(policy, support).len()).collect();
+            let unpacked = self.unpacked(policy, &opened, policy.slots());
+            return unpacked.into_iter().take(public_indices(policy, support).len()).collect();
         }
-        let phi = permutation_matrix(&self.shared);
+        let phi = permutation_matrix(&self.round.shared(policy));
         let mut sent = Vec::new();
-        for ((user, sealed), dealt) in self.users.iter().zip(&self.sealed).zip(&self.dealt) {
-            let own = user_aggregator(paper, user.seed, &self.task, round, user.user, policy.positions());
-            let phi_n = permutation_matrix(&own);
+        for (user, sealed) in self.users.iter().zip(&self.sealed) {
+            let phi_n = permutation_matrix(&self.round.own(policy, &user.secrets));
             let weights = encoded(policy, &user.weights);
-            let mut ciphertexts = sealed.ciphertexts(&self.key).into_iter();
-            for (rows, columns) in sealed.rows.iter().zip(dealt) {
+            let mut ciphertexts = sealed.plain_ciphertexts(&self.key).into_iter();
+            for (rows, columns) in sealed.rows.iter().zip(&sealed.dealt) {
                 let mut w = vec![BigInt::from(0); policy.positions() as usize];
                 for column in columns.iter().filter(|column| !column.pad) {
                     w[column.row as usize] = position_plaintext(policy, &weights, column.row);
@@ -248,8 +242,12 @@ impl Run {
             }
         }
         let opened = aggregate(&self.key, &phi, &sent, &enc0);
-        let unpacked = opened.iter().filter_map(|m| unpack(policy, m, policy.block as usize)).flatten();
-        unpacked.take(policy.dimension as usize).collect()
+        let unpacked = self.unpacked(policy, &opened, policy.block as usize);
+        unpacked.into_iter().take(policy.dimension as usize).collect()
+    }
+
+    fn unpacked(&self, policy: &Policy, opened: &[BigInt], count: usize) -> Vec<i64> {
+        opened.iter().filter_map(|m| unpack(policy, m, count, self.users.len())).flatten().collect()
     }
 }
 
@@ -258,7 +256,7 @@ pub fn policy_json(policy: &Policy) -> Json {
     object()
         .with("profile", text(policy.profile.name()))
         .with("noise", text("secure"))
-        .with("receipts", number(0))
+        .with("receipts", text(policy.receipts.name()))
         .with("key_bits", number(policy.key_bits))
         .with("dimension", number(policy.dimension))
         .with("dense", number(policy.dense))
@@ -273,15 +271,31 @@ pub fn policy_json(policy: &Policy) -> Json {
         .with("max_users", number(policy.max_users))
         .with("max_attempts", number(policy.max_attempts))
         .with("max_model_bytes", number(policy.max_model_bytes))
+        .with("rounds", number(policy.rounds))
+        .with("collect_min", number(policy.collect_min))
+        .with("outsize", number(policy.outsize))
+        .with("max_failures", number(policy.max_failures))
+}
+
+/// Returns `a(u)`, or null if the content does not begin with it.
+pub fn blind_json(policy: &Policy, secrets: &Secrets) -> Json {
+    if policy.receipts == Receipts::Masked { hex(secrets.blind) } else { number("null") }
 }
 
 fn user_json(policy: &Policy, user: &User, sealed: &Sealed) -> Json {
     let shards = sealed.rows.iter().zip(&sealed.slots);
     let shards =
         shards.map(|(rows, slots)| object().with("rows", numbers(rows)).with("slots", numbers(slots)));
+    let secrets = &user.secrets;
+    let plaintexts = |all: &[BigInt]| list(all.iter().map(|m| text(m.to_string())));
+    let masked = policy.receipts != Receipts::None;
+    let unmasked = if masked { plaintexts(&sealed.unmasked) } else { number("null") };
     object()
-        .with("user", number(user.user))
-        .with("user_aggregator_seed", hex(user.seed))
+        .with("user", number(secrets.user))
+        .with("user_aggregator_seed", hex(secrets.seed))
+        .with("mask_seed", hex(secrets.mask_seed))
+        .with("salt", hex(secrets.salt))
+        .with("blind", blind_json(policy, secrets))
         .with("weights", floats(&user.weights))
         .with("weights_bits", float_bits(&user.weights))
         .with("dense", floats(&user.dense))
@@ -289,11 +303,11 @@ fn user_json(policy: &Policy, user: &User, sealed: &Sealed) -> Json {
         .with("encoded", numbers(encoded(policy, &user.weights)))
         .with("dense_encoded", numbers(encoded(policy, &user.dense)))
         .with("shards", list(shards))
-        .with("plaintexts", list(sealed.plaintexts.iter().map(|m| text(m.to_string()))))
+        .with("unmasked", unmasked)
+        .with("plaintexts", plaintexts(&sealed.plaintexts))
         .with("nonces", list(sealed.nonces.iter().map(|r| hex(r.to_bytes_be()))))
         .with("count", number(sealed.count()))
-        .with("body", hex(&sealed.body))
-        .with("body_hash", hex(body_hash(&sealed.body)))
+        .with("body", hex(&sealed.content))
 }
 
 impl Case {
@@ -304,13 +318,15 @@ impl Case {
         let averages = |sums: &[i64]| -> Vec<f64> {
             sums.iter().map(|&sum| average(policy, sum, run.users.len())).collect()
         };
-        let payload = payload(policy, &run.sums, &run.dense_sums);
+        let Sums { weights, dense } = &run.sums;
         let support = run.support.as_ref().map_or_else(|| number("null"), numbers);
         object()
             .with("id", text(&*self.id))
             .with("comment", text(self.comment))
-            .with("task", hex(run.task))
+            .with("task", hex(run.round.task))
             .with("round", number(self.round))
+            .with("ticket", hex(run.round.ticket))
+            .with("receipts", text(policy.receipts.name()))
             .with("policy", policy_json(policy))
             .with("policy_bytes", hex(policy.bytes()))
             .with("policy_hash", hex(policy.hash()))
@@ -318,23 +334,25 @@ impl Case {
             .with("slot_bits", number(policy.slot_bits()))
             .with("slots", number(policy.slots()))
             .with("key", keys::json(&run.key))
-            .with("user_shared_seed", hex(run.seed))
+            .with("user_shared_seed", hex(run.round.seed))
             .with("support", support)
             .with("support_digest", hex(support_digest(run.support.as_deref().unwrap_or(&[]))))
             .with("users", list(users))
             .with("occupied", number(run.occupied))
             .with("sum", hex(&run.sum))
             .with("sum_hash", hex(sum_hash(&run.sum)))
-            .with("payload", hex(&payload))
-            .with("payload_hash", hex(payload_hash(&payload)))
-            .with("sums", numbers(&run.sums))
-            .with("dense_sums", numbers(&run.dense_sums))
+            .with("payload", hex(&run.payload))
+            .with("payload_hash", hex(payload_hash(&run.payload)))
+            .with("published", hex(&run.published))
+            .with("published_hash", hex(payload_hash(&run.published)))
+            .with("sums", numbers(weights))
+            .with("dense_sums", numbers(dense))
             .with("enc0_nonce", hex(run.enc0_nonce.to_bytes_be()))
             .with("printed_sums", numbers(&run.printed))
-            .with("average", floats(&averages(&run.sums)))
-            .with("average_bits", float_bits(&averages(&run.sums)))
-            .with("dense_average", floats(&averages(&run.dense_sums)))
-            .with("dense_average_bits", float_bits(&averages(&run.dense_sums)))
+            .with("average", floats(&averages(weights)))
+            .with("average_bits", float_bits(&averages(weights)))
+            .with("dense_average", floats(&averages(dense)))
+            .with("dense_average_bits", float_bits(&averages(dense)))
     }
 }
 
@@ -349,30 +367,24 @@ pub fn cases() -> Vec<Case> {
         }
     };
     let sparse = base_policy(Sparse, 256);
-    add("sparse-b1", "one weight a position, one shard", sparse.clone(), &[1, 2, 7], &[5, 3, 0, 4]);
+    add("sparse-b1", "one weight a position, one shard", sparse.clone(), &[1, 2], &[5, 3, 0, 4]);
     let policy = Policy { dense: 4, ..sparse.clone() };
-    add("sparse-b1-dense", "with dense values", policy, &[1, 2], &[5, 2, 1]);
+    add("sparse-b1-dense", "with dense values", policy, &[1], &[5, 2, 1]);
     let policy = Policy { shards: 2, capacity: 4, ..sparse.clone() };
-    add("sparse-b1-f2", "two shards, all positions of an upload distinct", policy, &[1, 3], &[8, 3, 0, 5, 6]);
+    add("sparse-b1-f2", "two shards, all positions of an upload distinct", policy, &[1], &[8, 3, 0, 5, 6]);
     let policy = Policy { block: 3, dimension: 40, capacity: 4, dense: 20, ..sparse.clone() };
-    add(
-        "sparse-b3",
-        "blocks of three, the last one short; two dense plaintexts",
-        policy,
-        &[1, 4],
-        &[4, 2, 3],
-    );
+    add("sparse-b3", "blocks of three, the last one short; two dense plaintexts", policy, &[1], &[4, 2, 3]);
     let policy =
         Policy { block: 3, dimension: 30, capacity: 2, shards: 2, clip_exponent: -3, ..sparse.clone() };
     add("sparse-b3-f2", "weights within an eighth", policy, &[2], &[4, 1, 2, 3, 4, 0]);
     let policy = Policy { block: 18, dimension: 80, capacity: 2, dense: 1, ..sparse.clone() };
-    add("sparse-whole-blocks", "as many weights in a position as fit", policy, &[1, 2], &[2, 1, 2]);
+    add("sparse-whole-blocks", "as many weights in a position as fit", policy, &[1], &[2, 1, 2]);
     let policy = Policy { capacity: 20, ..sparse.clone() };
     add("sparse-m-is-p", "every position in every upload", policy, &[1], &[20, 7, 0]);
     let policy = Policy { clip: true, clip_exponent: 16, scale_bits: 31, max_users: 65_536, ..sparse };
     add("sparse-64-bit-slots", "the widest slots there are", policy, &[1], &[5, 5, 5]);
     let big = Policy { block: 7, dimension: 50, capacity: 3, dense: 2, ..base_policy(Sparse, 512) };
-    add("sparse-512", "a longer key", big, &[1, 2], &[3, 1, 2]);
+    add("sparse-512", "a longer key", big, &[1], &[3, 1, 2]);
 
     let full = Policy { capacity: 20, ..base_policy(Full, 256) };
     add("full-whole", "the whole vector", full.clone(), &[1, 2], &[20, 9, 0]);
@@ -385,23 +397,11 @@ pub fn cases() -> Vec<Case> {
         &[50, 20, 30, 1],
     );
     let policy = Policy { capacity: 7, ..full.clone() };
-    add(
-        "full-rotating",
-        "three shares, the last one short; two passes",
-        policy,
-        &[1, 2, 3, 4, 6],
-        &[7, 2, 5],
-    );
+    add("full-rotating", "three shares, the last one short; two passes", policy, &[1, 3, 4], &[7, 2, 5]);
     let policy = Policy { capacity: 2, block: 4, dimension: 18, dense: 3, ..full };
-    add(
-        "full-blocks",
-        "positions of four weights, the last one of two",
-        policy,
-        &[1, 2, 3, 5],
-        &[2, 1, 0, 1],
-    );
+    add("full-blocks", "positions of four weights, the last one of two", policy, &[1, 3], &[2, 1, 0, 1]);
     let policy = Policy { dimension: 101, capacity: 60, dense: 1, scale_bits: 16, ..base_policy(Full, 512) };
-    add("full-512", "a longer key", policy, &[1, 2], &[41, 30, 12]);
+    add("full-512", "a longer key", policy, &[1], &[41, 30, 12]);
 
     let paper = Policy { shards: 3, capacity: 4, ..base_policy(Paper, 256) };
     add("paper", "one, two and three shards", paper.clone(), &[1, 2], &[4, 5, 12, 0]);
@@ -409,6 +409,40 @@ pub fn cases() -> Vec<Case> {
     add("paper-dense", "pads fall on values of other shards", policy, &[1, 5], &[11, 12, 3, 8, 1]);
     let policy = Policy { key_bits: 512, shards: 1, capacity: 20, ..paper };
     add("paper-512", "M = D", policy, &[1], &[20, 6, 3]);
+
+    let sparse = Policy { receipts: Receipts::Checked, ..base_policy(Sparse, 256) };
+    add(
+        "checked-b1",
+        "with a check; nothing is packed but the check",
+        sparse.clone(),
+        &[1, 7],
+        &[5, 3, 0, 4],
+    );
+    let policy = Policy { dense: 4, ..sparse.clone() };
+    add("checked-b1-dense", "with a check and dense values", policy, &[2], &[5, 2, 1]);
+    let policy = Policy { shards: 2, capacity: 4, dense: 1, ..sparse.clone() };
+    add("checked-b1-f2", "with a check and two shards", policy, &[3], &[8, 3, 0, 5, 6]);
+    let policy = Policy { block: 3, dimension: 40, capacity: 4, dense: 20, ..sparse.clone() };
+    add("checked-b3", "with a check, blocks and two dense plaintexts", policy, &[4], &[4, 2, 3]);
+    let policy = Policy { capacity: 20, block: 1, ..sparse };
+    add("checked-m-is-p", "with a check, every position in every upload", policy, &[1], &[20, 7, 0]);
+    let big = Policy { block: 7, dimension: 50, capacity: 3, dense: 2, ..base_policy(Sparse, 512) };
+    let policy = Policy { receipts: Receipts::Checked, ..big };
+    add("checked-512", "with a check and a longer key", policy, &[2], &[3, 1, 2]);
+
+    let full = Policy { capacity: 20, receipts: Receipts::Masked, ..base_policy(Full, 256) };
+    add("masked-whole", "masked: the whole vector", full.clone(), &[1, 2], &[20, 9, 0]);
+    let policy = Policy { dense: 5, dimension: 50, capacity: 50, ..full.clone() };
+    add("masked-whole-dense", "masked, with dense values", policy, &[1], &[50, 20, 30, 1]);
+    let policy = Policy { capacity: 7, ..full.clone() };
+    add("masked-rotating", "masked: three shares, the last one short", policy, &[1, 3, 4, 6], &[7, 2, 5]);
+    let policy = Policy { capacity: 2, block: 4, dimension: 18, dense: 3, ..full.clone() };
+    add("masked-blocks", "masked: positions of four weights", policy, &[1, 3, 5], &[2, 1, 0, 1]);
+    let policy = Policy { clip: true, clip_exponent: 16, scale_bits: 31, max_users: 65_536, ..full };
+    add("masked-64-bit-slots", "masked, with the widest slots", policy, &[1], &[5, 20, 5]);
+    let policy = Policy { dimension: 101, capacity: 60, dense: 1, scale_bits: 16, ..base_policy(Full, 512) };
+    let policy = Policy { receipts: Receipts::Masked, ..policy };
+    add("masked-512", "masked, with a longer key", policy, &[2], &[41, 30, 12]);
     cases
 }
 

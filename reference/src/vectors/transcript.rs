@@ -1,23 +1,31 @@
 //! One round of a task from beginning to end, as bytes. `messages.json` lists it and `bad.json` changes it.
 
+use std::collections::BTreeMap;
+
 use ed25519_dalek::SigningKey;
+use num_bigint::{BigInt, BigUint};
 
 use super::keys;
 use super::rounds::{User, base_policy, encoded};
 use crate::algorithm1::Key;
 use crate::rng::Rng;
-use crate::wire::derive::{Digest, Task, rotation, support_digest, user_aggregator, user_shared};
+use crate::wire::derive::{Digest, Task, rotation, support_digest};
+use crate::wire::hpke::{KeyPair, UPLOAD_INFO, seal as hpke_seal, upload_aad};
 use crate::wire::log;
-use crate::wire::message::{Fields, Message, Sender, Type, body_hash, model_digest, payload_hash};
-use crate::wire::seal::{
-    Permutations, Sealed, deal, open, payload, seal_private, seal_public, sum, sum_hash,
+use crate::wire::mask::{Round, Salt, Secrets, residue_bytes};
+use crate::wire::message::{
+    Fields, Message, Participant, Sender, Type, body_hash, model_digest, payload_hash,
 };
-use crate::wire::task::{Policy, Profile, Roster, key_id};
+use crate::wire::participants::{Past, first_history, next_history, path, root};
+use crate::wire::seal::{Opened, Sealed, Sum, open, seal, sum, sum_hash, unmask};
+use crate::wire::task::{Policy, Profile, Receipts, Roster, key_id, task_file_hash};
 
 /// All enrolled users.
 pub const USERS: [u32; 4] = [1, 2, 5, 9];
 /// The users whose uploads are in the sum.
 pub const UPLOADERS: [u32; 3] = [1, 2, 9];
+/// The bytes of the task file.
+pub const TASK_FILE: &[u8] = b"the task file";
 
 /// A message with the name that `given` lists use.
 pub struct Named {
@@ -43,27 +51,50 @@ pub struct Transcript {
     pub seed: Digest,
     /// All users, with their weights.
     pub users: Vec<User>,
-    /// The model of round 1.
+    /// The initial model, from which round 1 starts.
     pub model: Vec<u8>,
-    /// The model that is published.
+    /// The model that follows from round 1.
     pub new_model: Vec<u8>,
     /// The deadline in the round-open.
     pub deadline: u64,
     /// The nonce in the round-open.
     pub nonce: [u8; 16],
+    /// The sealed updates of all users.
+    pub sealed: BTreeMap<u32, Sealed>,
+    /// With receipts `masked`, the residues of the published sum.
+    pub residues: Vec<BigUint>,
     /// The messages of the round, in order.
     pub messages: Vec<Named>,
     /// Valid messages that are not part of the round.
     pub others: Vec<Named>,
 }
 
-/// The smallest tasks that cover blocks, two shards, dense values and a rotating support.
+/// The smallest tasks that cover blocks, two shards, dense values and a rotating support. In `paper`, G opens one sum.
 fn policy(profile: Profile) -> Policy {
     let base = Policy { max_attempts: 2, max_model_bytes: 64, ..base_policy(profile, 256) };
-    if profile == Profile::Sparse {
-        Policy { dimension: 22, block: 2, capacity: 2, shards: 2, dense: 2, ..base }
-    } else {
-        Policy { dimension: 40, capacity: 20, dense: 3, min_percent: 75, ..base }
+    match profile {
+        Profile::Sparse => Policy {
+            receipts: Receipts::Checked,
+            dimension: 22,
+            block: 2,
+            capacity: 2,
+            shards: 2,
+            dense: 2,
+            max_failures: 1,
+            ..base
+        },
+        Profile::Full => Policy {
+            receipts: Receipts::Masked,
+            dimension: 40,
+            capacity: 20,
+            dense: 3,
+            min_percent: 75,
+            outsize: 10,
+            ..base
+        },
+        Profile::Paper => {
+            Policy { dimension: 14, capacity: 4, shards: 3, dense: 2, rounds: 1, collect_min: 5000, ..base }
+        }
     }
 }
 
@@ -78,10 +109,13 @@ impl Transcript {
         let (aggregator, key_generator) = (identity(), identity());
         let identities = USERS.map(|user| (user, identity())).to_vec();
         let (task, seed) = (rng.id(), rng.digest());
+        let model = b"model of round 1".to_vec();
         let roster = Roster {
             task,
             epoch: 1,
             key_id: key_id(&key),
+            initial_model: model_digest(&model),
+            task_file: task_file_hash(TASK_FILE),
             aggregator,
             key_generator,
             users: identities,
@@ -92,18 +126,24 @@ impl Transcript {
             key,
             seed,
             users: vec![],
-            model: b"model of round 1".to_vec(),
+            model,
             new_model: b"the new model".to_vec(),
             deadline: 60_000,
             nonce: rng.id(),
+            sealed: BTreeMap::new(),
+            residues: vec![],
             messages: vec![],
             others: vec![],
             roster,
         };
-        for user in USERS {
-            let weights = transcript.example_weights(&mut rng);
+        for (user, occupied) in USERS.into_iter().zip([3, 6, 3, 9]) {
+            // shards are full only in `paper`
+            let occupied = if profile == Profile::Paper { occupied } else { 3 };
+            let weights = transcript.example_weights(occupied, &mut rng);
             let dense = (0..transcript.policy().dense).map(|i| f64::from(i) / 3.0 - 0.25).collect();
-            transcript.users.push(User { user, seed: rng.digest(), weights, dense });
+            let (seed, mask_seed) = (rng.digest(), rng.digest());
+            let secrets = Secrets { user, seed, mask_seed, salt: rng.id(), blind: rng.digest() };
+            transcript.users.push(User { secrets, weights, dense });
         }
         transcript.play(&mut rng);
         transcript
@@ -126,6 +166,11 @@ impl Transcript {
         public.then(|| rotation(self.task(), round, policy.positions(), policy.capacity))
     }
 
+    /// Returns round 1.
+    pub fn round(&self) -> Round {
+        Round { task: *self.task(), number: 1, ticket: self.get("ticket").hash(), seed: self.seed }
+    }
+
     /// Returns the identity of a sender.
     pub fn identity(&self, sender: Sender) -> &SigningKey {
         match sender {
@@ -136,6 +181,15 @@ impl Transcript {
                 &found.expect("only enrolled users sign").1
             }
         }
+    }
+
+    /// Returns the secrets of a user.
+    pub fn secrets(&self, user: u32) -> &Secrets {
+        &self.user(user).secrets
+    }
+
+    fn user(&self, user: u32) -> &User {
+        self.users.iter().find(|known| known.secrets.user == user).expect("an enrolled user")
     }
 
     /// Makes a signed message of this task.
@@ -149,38 +203,59 @@ impl Transcript {
         &all.into_iter().find(|named| named.name == name).expect("a name of the transcript").message
     }
 
-    fn example_weights(&self, rng: &mut Rng) -> Vec<f64> {
+    fn example_weights(&self, occupied: usize, rng: &mut Rng) -> Vec<f64> {
         let policy = self.policy();
         let mut weights = vec![0.0; policy.dimension as usize];
         let positions = self.support(1).unwrap_or_else(|| (0..policy.positions()).collect());
-        for b in rng.shuffled(positions).into_iter().take(3) {
+        for b in rng.shuffled(positions).into_iter().take(occupied) {
             weights[(b * policy.block) as usize] = (rng.below(801) as f64 - 400.0) / 100.0 + 0.001;
         }
         weights
     }
 
-    /// Seals a user's update of round 1 with its own randomness.
-    pub fn seal(&self, user: u32, rng: &mut Rng) -> Sealed {
+    /// Seals a user's update of round 1 with these secrets and this randomness.
+    pub fn seal(&self, secrets: &Secrets, rng: &mut Rng) -> Sealed {
         let policy = self.policy();
-        let user = self.users.iter().find(|known| known.user == user).expect("an enrolled user");
+        let user = self.user(secrets.user);
         let (weights, dense) = (encoded(policy, &user.weights), encoded(policy, &user.dense));
-        if let Some(support) = self.support(1) {
-            return seal_public(policy, &self.key, &support, &weights, &dense, rng);
-        }
-        let positions = policy.positions();
-        let shared = user_shared(false, self.seed, self.task(), 1, positions);
-        let own = user_aggregator(false, user.seed, self.task(), 1, user.user, positions);
-        let shards = deal(policy, &weights, rng);
-        let permutations = Permutations { shared: &shared, own: &own };
-        seal_private(policy, &self.key, &permutations, &weights, &dense, &shards, rng)
+        seal(policy, &self.key, &self.round(), secrets, (&weights, &dense), rng)
     }
 
-    /// Makes the upload message with this body.
-    pub fn upload(&self, user: u32, count: u32, body: &[u8]) -> Message {
+    /// Returns the key material of the ephemeral key of a user's upload.
+    pub fn ephemeral_ikm(&self, user: u32) -> Digest {
+        Rng::new(&format!("messages/{}/ephemeral/{user}", self.name)).digest()
+    }
+
+    /// Encrypts the content of an upload to A.
+    pub fn encrypt(&self, user: u32, content: &[u8]) -> Vec<u8> {
+        let aad = upload_aad(self.task(), 1, user, &self.get("ticket").hash());
+        self.encrypt_with(user, &self.roster.agreement().public, UPLOAD_INFO, &aad, content)
+    }
+
+    /// Encrypts the content of an upload to any key, with any `info` and `aad`.
+    pub fn encrypt_with(
+        &self,
+        user: u32,
+        key: &[u8; 32],
+        info: &[u8],
+        aad: &[u8],
+        content: &[u8],
+    ) -> Vec<u8> {
+        hpke_seal(key, &KeyPair::derive(&self.ephemeral_ikm(user)), info, aad, content)
+    }
+
+    /// Makes the upload message with this content.
+    pub fn upload(&self, user: u32, count: u32, content: &[u8]) -> Message {
+        self.upload_of(user, count, &self.secrets(user).salt, &self.encrypt(user, content))
+    }
+
+    /// Makes the upload message with this salt and body.
+    pub fn upload_of(&self, user: u32, count: u32, salt: &Salt, body: &[u8]) -> Message {
         let fields = Fields::new()
             .bytes(&self.get("ticket").hash())
             .bytes(&self.roster.key_id)
             .u32(count)
+            .bytes(salt)
             .bytes(&body_hash(body));
         self.message(Type::Upload, 1, Sender::User(user), fields, body)
     }
@@ -191,38 +266,75 @@ impl Transcript {
         (total.bytes(self.policy(), &self.key), total.occupied())
     }
 
-    fn add_up(&self, users: &[u32]) -> crate::wire::seal::Sum {
-        let policy = self.policy();
-        let uploads: Vec<(Vec<u32>, Vec<u8>)> = users
-            .iter()
-            .map(|&user| {
-                let known = self.users.iter().find(|known| known.user == user).expect("an enrolled user");
-                let own = user_aggregator(false, known.seed, self.task(), 1, user, policy.positions());
-                (own, self.get(&format!("upload_{user}")).body.clone())
-            })
-            .collect();
-        sum(policy, &self.key, self.support(1).as_deref(), &uploads)
+    fn add_up(&self, users: &[u32]) -> Sum {
+        let uploads: Vec<(&Secrets, &[u8])> =
+            users.iter().map(|user| (self.secrets(*user), &self.sealed[user].content[..])).collect();
+        sum(self.policy(), &self.key, &self.round(), &uploads)
     }
 
-    /// Returns users with the hashes of their bodies.
-    pub fn set(&self, users: &[u32]) -> Vec<(u32, Digest)> {
-        let hash = |user: u32| {
-            let enrolled = USERS.contains(&user);
-            // an unknown user has sent nothing, so any hash will do
-            if enrolled { body_hash(&self.get(&format!("upload_{user}")).body) } else { [7; 32] }
+    /// Opens the sum of these users with their masks.
+    fn open(&self, users: &[u32]) -> Opened {
+        let secrets: Vec<&Secrets> = users.iter().map(|&user| self.secrets(user)).collect();
+        open(self.policy(), &self.key, &self.round(), &secrets, &self.add_up(users))
+            .expect("honest users pass the check")
+    }
+
+    /// Returns the residues that A publishes for these users, with receipts `masked`.
+    pub fn residues_of(&self, users: &[u32]) -> Vec<BigUint> {
+        let secrets: Vec<&Secrets> = users.iter().map(|&user| self.secrets(user)).collect();
+        match self.open(users) {
+            Opened::Residues(residues) => unmask(&self.key, &self.round(), &secrets, &residues),
+            Opened::Sums(_) => vec![],
+        }
+    }
+
+    /// Returns users as a freeze lists them.
+    pub fn participants(&self, users: &[u32]) -> Vec<Participant> {
+        let participant = |&user: &u32| {
+            // an unknown user has sent nothing, so anything will do
+            let unknown =
+                Participant { user, count: 5, salt: [7; 16], body_hash: [7; 32], signature: vec![7; 64] };
+            let Some(sealed) = self.sealed.get(&user) else { return unknown };
+            let upload = self.get(&format!("upload_{user}"));
+            Participant {
+                count: sealed.count(),
+                salt: self.secrets(user).salt,
+                body_hash: body_hash(&upload.body),
+                signature: upload.signature.clone(),
+                ..unknown
+            }
         };
-        users.iter().map(|&user| (user, hash(user))).collect()
+        users.iter().map(participant).collect()
+    }
+
+    fn leaves(&self) -> Vec<Digest> {
+        self.participants(&UPLOADERS).iter().map(Participant::leaf).collect()
+    }
+
+    /// Returns the users root of the round.
+    pub fn users_root(&self) -> Digest {
+        root(&self.leaves())
     }
 
     /// Makes a freeze of round 1.
     pub fn freeze(&self, attempt: u32, sum: &[u8], occupied: u32, users: &[u32]) -> Message {
+        self.freeze_of(attempt, sum, occupied, &self.participants(users))
+    }
+
+    /// Makes a freeze of round 1 with these participants.
+    pub fn freeze_of(
+        &self,
+        attempt: u32,
+        sum: &[u8],
+        occupied: u32,
+        participants: &[Participant],
+    ) -> Message {
         let fields = Fields::new()
             .bytes(&self.get("ticket").hash())
             .u32(attempt)
-            .u8(0)
             .bytes(&sum_hash(sum))
             .u32(occupied)
-            .users(&self.set(users));
+            .participants(participants);
         self.message(Type::Freeze, 1, Sender::Aggregator, fields, &[])
     }
 
@@ -245,8 +357,15 @@ impl Transcript {
         self.message(Type::RoundOpen, round, Sender::Aggregator, fields, &[])
     }
 
-    /// Makes the ticket for a round-open message.
-    pub fn ticket(&self, round: u64, open: &Message, model: &[u8], seq: u64, head: &Digest) -> Message {
+    /// Makes the ticket for a round-open message. `past` is the history and the outcome of the round before.
+    pub fn ticket(
+        &self,
+        round: u64,
+        open: &Message,
+        model: &[u8],
+        past: (&Digest, u8),
+        log: (u64, &Digest),
+    ) -> Message {
         let support = self.support(round).unwrap_or_default();
         let fields = Fields::new()
             .bytes(&open.hash())
@@ -255,96 +374,182 @@ impl Transcript {
             .bytes(&self.roster.hash())
             .bytes(&support_digest(&support))
             .u64(self.deadline)
-            .u64(seq)
-            .bytes(head);
+            .bytes(past.0)
+            .u8(past.1)
+            .u64(log.0)
+            .bytes(log.1);
         self.message(Type::RoundTicket, round, Sender::KeyGenerator, fields, &[])
     }
 
-    /// Makes a publish message.
-    pub fn publish(&self, result: &Message, model: &[u8], users: &[(u32, Digest)]) -> Message {
+    /// Makes a result. `answer` is its outcome and its number of users.
+    pub fn result(
+        &self,
+        request: &Message,
+        answer: (u8, u32),
+        payload: &[u8],
+        log: (u64, &Digest),
+    ) -> Message {
         let fields = Fields::new()
-            .bytes(&result.without_body())
-            .bytes(&model_digest(model))
-            .u32(model.len() as u32)
-            .users(users);
-        self.message(Type::Publish, 1, Sender::Aggregator, fields, model)
+            .bytes(&request.hash())
+            .u8(answer.0)
+            .u32(answer.1)
+            .bytes(&self.users_root())
+            .bytes(&payload_hash(payload))
+            .u64(log.0)
+            .bytes(log.1);
+        self.message(Type::Result, 1, Sender::KeyGenerator, fields, payload)
+    }
+
+    /// Makes a publish message.
+    pub fn publish(&self, result: &Message, model: &[u8], sum: &[u8]) -> Message {
+        let fields =
+            Fields::new().bytes(&result.without_body()).bytes(&model_digest(model)).bytes(&payload_hash(sum));
+        self.message(Type::Publish, 1, Sender::Aggregator, fields, sum)
+    }
+
+    /// Makes the inclusion of a listed user.
+    pub fn inclusion(&self, user: u32) -> Message {
+        let index = UPLOADERS.iter().position(|&listed| listed == user).expect("a listed user");
+        self.inclusion_of(&self.users_root(), index as u32, &path(&self.leaves(), index))
+    }
+
+    /// Makes an inclusion.
+    pub fn inclusion_of(&self, root: &Digest, index: u32, path: &[Digest]) -> Message {
+        let fields = Fields::new().bytes(root).u32(index).path(path);
+        self.message(Type::Inclusion, 1, Sender::Aggregator, fields, &[])
+    }
+
+    /// Makes a close message.
+    pub fn close(&self, ending: u8, publish: &Digest) -> Message {
+        let fields = Fields::new().u8(ending).bytes(publish);
+        self.message(Type::Close, 1, Sender::Aggregator, fields, &[])
+    }
+
+    /// Returns the history before round 1.
+    pub fn first_history(&self) -> Digest {
+        first_history(&self.roster.hash())
+    }
+
+    /// Returns the history after round 1, if it ended with the close message of this name.
+    pub fn history(&self, close: &str, outcome: u8) -> Digest {
+        let users_root = if close == "close" { self.users_root() } else { [0; 32] };
+        let (ticket, close) = (self.get("ticket").hash(), self.get(close).hash());
+        next_history(&self.first_history(), &Past { ticket, outcome, users_root, close })
+    }
+
+    fn add(&mut self, name: &str, to: &'static str, comment: &'static str, message: Message) {
+        self.messages.push(Named { name: name.to_owned(), to, comment, message });
+    }
+
+    fn add_other(&mut self, name: &str, to: &'static str, comment: &'static str, message: Message) {
+        self.others.push(Named { name: name.to_owned(), to, comment, message });
     }
 
     fn play(&mut self, rng: &mut Rng) {
-        let add = |list: &mut Vec<Named>, name: &str, to, comment, message| {
-            list.push(Named { name: name.to_owned(), to, comment, message });
-        };
-        let open_message = self.round_open(1, &self.model, &self.nonce);
-        let log_prefix = log::prefix(2, 0, self.task(), &self.roster.hash());
-        let ticket = self.ticket(1, &open_message, &self.model, 0, &log::first_head(&log_prefix));
-        add(&mut self.messages, "round_open", "key_generator", "", open_message);
-        add(&mut self.messages, "ticket", "aggregator and users", "log of G: empty", ticket);
+        let open = self.round_open(1, &self.model, &self.nonce);
+        let head = log::first_head(&log::prefix(2, 0, self.task(), &self.roster.hash()));
+        let past = (&self.first_history(), 0);
+        let ticket = self.ticket(1, &open, &self.model, past, (0, &head));
+        self.add("round_open", "key_generator", "", open);
+        self.add("ticket", "aggregator and users", "log of G: empty", ticket);
+        self.play_uploads(rng);
+        self.play_sum(rng);
+        self.play_others();
+    }
+
+    fn play_uploads(&mut self, rng: &mut Rng) {
         for user in USERS {
-            let sealed = self.seal(user, rng);
-            let upload = self.upload(user, sealed.count(), &sealed.body);
-            let hash = body_hash(&sealed.body);
+            let sealed = self.seal(self.secrets(user), rng);
+            let upload = self.upload(user, sealed.count(), &sealed.content);
+            let hash = body_hash(&upload.body);
             let ack = self.message(Type::UploadAck, 1, Sender::Aggregator, Fields::new().bytes(&hash), &[]);
+            self.sealed.insert(user, sealed);
             if UPLOADERS.contains(&user) {
-                add(&mut self.messages, &format!("upload_{user}"), "aggregator", "", upload);
-                add(&mut self.messages, &format!("ack_{user}"), "user", "", ack);
+                self.add(&format!("upload_{user}"), "aggregator", "", upload);
+                self.add(&format!("ack_{user}"), "user", "", ack);
             } else {
                 let comment = "from the user who does not take part: valid until the freeze";
-                add(&mut self.others, &format!("upload_{user}"), "aggregator", comment, upload);
+                self.add_other(&format!("upload_{user}"), "aggregator", comment, upload);
             }
         }
+    }
 
-        let total = self.add_up(&UPLOADERS);
+    fn play_sum(&mut self, rng: &mut Rng) {
         let (sum, occupied) = self.sum_of(&UPLOADERS);
         let freeze = self.freeze(1, &sum, occupied, &UPLOADERS);
         let fields = Fields::new().bytes(&freeze.hash()).u32(1).u64(1).bytes(&rng.digest());
         let freeze_ack = self.message(Type::FreezeAck, 1, Sender::KeyGenerator, fields, &[]);
         let decrypt = self.decrypt(&freeze, &sum, occupied);
-        let shared = user_shared(false, self.seed, self.task(), 1, self.policy().positions());
-        let (weights, dense) = open(self.policy(), &self.key, &shared, self.support(1).as_deref(), &total)
-            .expect("honest users stay in range");
-        let payload = payload(self.policy(), &weights, &dense);
-        let fields = Fields::new()
-            .bytes(&decrypt.hash())
-            .u8(1)
-            .u32(UPLOADERS.len() as u32)
-            .bytes(&payload_hash(&payload))
-            .u64(3)
-            .bytes(&rng.digest());
-        let result = self.message(Type::Result, 1, Sender::KeyGenerator, fields, &payload);
-        let publish = self.publish(&result, &self.new_model, &self.set(&UPLOADERS));
-        let fields = Fields::new().u8(1).bytes(&publish.hash());
-        let close = self.message(Type::Close, 1, Sender::Aggregator, fields, &[]);
-        add(&mut self.messages, "freeze", "key_generator", "", freeze);
-        add(&mut self.messages, "freeze_ack", "aggregator", "log of G: arbitrary, seq 1", freeze_ack);
-        add(&mut self.messages, "decrypt", "key_generator", "", decrypt);
-        add(&mut self.messages, "result", "aggregator", "log of G: arbitrary, seq 3", result);
-        add(&mut self.messages, "publish", "users", "", publish);
-        add(&mut self.messages, "close", "key_generator and users", "", close);
+        let payload = self.open(&UPLOADERS).payload(self.policy());
+        self.residues = self.residues_of(&UPLOADERS);
+        let result = self.result(&decrypt, (1, UPLOADERS.len() as u32), &payload, (3, &rng.digest()));
+        let masked = self.policy().receipts == Receipts::Masked;
+        let published = if masked { residue_bytes(self.policy(), &self.residues) } else { payload };
+        let publish = self.publish(&result, &self.new_model, &published);
+        let close = self.close(1, &publish.hash());
+        self.add("freeze", "key_generator", "", freeze);
+        self.add("freeze_ack", "aggregator", "log of G: arbitrary, seq 1", freeze_ack);
+        self.add("decrypt", "key_generator", "", decrypt);
+        self.add("result", "aggregator", "log of G: arbitrary, seq 3", result);
+        for user in UPLOADERS {
+            let inclusion = self.inclusion(user);
+            self.add(&format!("inclusion_{user}"), "user", "", inclusion);
+        }
+        self.add("publish", "users", "", publish);
+        self.add("close", "key_generator and users", "", close);
+    }
 
+    fn play_others(&mut self) {
+        let (sum, occupied) = self.sum_of(&UPLOADERS);
         let all = self.sum_of(&USERS);
         let freeze_all = self.freeze(1, &all.0, all.1, &USERS);
         let decrypt_all = self.decrypt(&freeze_all, &all.0, all.1);
         let freeze_2 = self.freeze(2, &all.0, all.1, &USERS);
         let open_2 = self.round_open(2, &self.model, &[2; 16]);
-        let fields = Fields::new().u8(3).bytes(&[0; 32]);
-        let aborted = self.message(Type::Close, 1, Sender::Aggregator, fields, &[]);
-        add(&mut self.others, "close_aborted", "key_generator and users", "instead of a freeze", aborted);
+        let (to, zeros) = ("key_generator and users", [0; 32]);
+        let (failed, aborted) = (self.close(2, &zeros), self.close(3, &zeros));
+        let rejected = self.close(4, &zeros);
+        self.add_other("close_failed", to, "after a sum that could not be opened", failed);
+        self.add_other("close_aborted", to, "instead of a freeze", aborted);
+        self.add_other("close_rejected", to, "instead of publishing the sum", rejected);
         let again = "round 2 on the model of round 1";
-        add(&mut self.others, "freeze_all", "key_generator", "instead of freeze: all four users", freeze_all);
-        add(&mut self.others, "decrypt_all", "key_generator", "after freeze_all", decrypt_all);
-        add(&mut self.others, "freeze_2", "key_generator", "second attempt, all four users", freeze_2);
-        add(&mut self.others, "round_open_2", "key_generator", again, open_2);
+        self.add_other("freeze_all", "key_generator", "instead of freeze: all four users", freeze_all);
+        self.add_other("decrypt_all", "key_generator", "after freeze_all", decrypt_all);
+        self.add_other("freeze_2", "key_generator", "second attempt, all four users", freeze_2);
+        self.add_other("round_open_2", "key_generator", again, open_2);
 
         if self.policy().profile == Profile::Sparse {
             let wrong = self.freeze(1, &sum, occupied - 1, &UPLOADERS);
             let comment = "a freeze whose number of occupied positions is one too low; G cannot know yet";
-            add(&mut self.others, "freeze_wrong_occupied", "key_generator", comment, wrong);
+            self.add_other("freeze_wrong_occupied", "key_generator", comment, wrong);
         }
-        for (name, _, sum) in self.bad_sums() {
+        if self.policy().receipts != Receipts::Masked {
+            let failing = self.failing_sum();
+            let freeze = self.freeze(1, &failing, occupied, &UPLOADERS);
+            let decrypt = self.decrypt(&freeze, &failing, occupied);
+            let comment = "the freeze of a sum that fails the check or the range check; G cannot know yet";
+            self.add_other("freeze_failing", "key_generator", comment, freeze);
+            let comment = "after freeze_failing: G answers that opening failed";
+            self.add_other("decrypt_failing", "key_generator", comment, decrypt);
+        }
+        let bad_sums = if self.policy().profile == Profile::Paper { vec![] } else { self.bad_sums() };
+        for (name, _, sum) in bad_sums {
             let freeze = self.freeze(1, &sum, occupied, &UPLOADERS);
             let comment = "the freeze of a sum that contains what is no ciphertext; G cannot know yet";
-            add(&mut self.others, &format!("freeze_{name}"), "key_generator", comment, freeze);
+            self.add_other(&format!("freeze_{name}"), "key_generator", comment, freeze);
         }
+    }
+
+    /// Returns the sum with a number above all slots added to its last plaintext, which is the check or holds the dense
+    /// values.
+    fn failing_sum(&self) -> Vec<u8> {
+        let mut total = self.add_up(&UPLOADERS);
+        let large = self.key.encrypt(&(BigInt::from(1) << 252), &BigUint::from(1u8));
+        let last = total.packed.last_mut().expect("a task with dense values");
+        *last = &*last * large % self.key.n_squared();
+        let secrets: Vec<&Secrets> = UPLOADERS.iter().map(|&user| self.secrets(user)).collect();
+        assert!(open(self.policy(), &self.key, &self.round(), &secrets, &total).is_none());
+        total.bytes(self.policy(), &self.key)
     }
 
     /// Makes sums whose last ciphertext is invalid, with the error codes that G answers.

@@ -78,7 +78,7 @@ pub fn inverse(p: &[u32]) -> Vec<u32> {
 
 /// Derives the seed of a round from that of round 1.
 pub fn ratchet(first: Digest, round: u64) -> Digest {
-    (1..round).fold(first, |k, _| h("dphe/v1/ratchet", &[&k]))
+    (1..round).fold(first, |k, _| h("dphe/v2/ratchet", &[&k]))
 }
 
 /// Returns the seed and the round number of a permutation. Profile `paper` keeps one permutation for all rounds.
@@ -89,7 +89,7 @@ fn seed_and_round(paper: bool, first: Digest, round: u64) -> (Digest, u64) {
 /// Derives `phi_t` from the first seed that users and G hold.
 pub fn user_shared(paper: bool, first: Digest, task: &Task, round: u64, positions: u32) -> Vec<u32> {
     let (k, t) = seed_and_round(paper, first, round);
-    shuffle(h("dphe/v1/user-shared", &[&k, task, &t.to_be_bytes()]), positions)
+    shuffle(h("dphe/v2/user-shared", &[&k, task, &t.to_be_bytes()]), positions)
 }
 
 /// Derives `phi(n)_t` from the first seed that user n and A hold.
@@ -102,7 +102,7 @@ pub fn user_aggregator(
     positions: u32,
 ) -> Vec<u32> {
     let (k, t) = seed_and_round(paper, first, round);
-    let key = h("dphe/v1/user-aggregator", &[&k, task, &t.to_be_bytes(), &user.to_be_bytes()]);
+    let key = h("dphe/v2/user-aggregator", &[&k, task, &t.to_be_bytes(), &user.to_be_bytes()]);
     shuffle(key, positions)
 }
 
@@ -121,7 +121,7 @@ pub fn rotation(task: &Task, round: u64, positions: u32, capacity: u32) -> Vec<u
 /// Computes `support_digest` of the public positions of a round, of which there may be none.
 pub fn support_digest(positions: &[u32]) -> Digest {
     let bytes: Vec<u8> = positions.iter().flat_map(|p| p.to_be_bytes()).collect();
-    h("dphe/v1/support", &[&bytes])
+    h("dphe/v2/support", &[&bytes])
 }
 
 fn be_u32(bytes: &[u8]) -> u32 {

@@ -58,12 +58,12 @@ pub fn pack(policy: &Policy, values: &[i64]) -> BigInt {
     values.iter().rev().fold(BigInt::from(0), |all, &e| (all << beta) + e)
 }
 
-/// Decodes the first `count` slots of a sum of plaintexts. Returns `None` if it is not a sum of valid plaintexts, for
-/// which G answers `round_failed`.
-pub fn unpack(policy: &Policy, plaintext: &BigInt, count: usize) -> Option<Vec<i64>> {
+/// Decodes the first `count` slots of a sum of the plaintexts of `users` users. Returns `None` if it is not a sum of
+/// that many valid plaintexts, for which G answers `round_failed`.
+pub fn unpack(policy: &Policy, plaintext: &BigInt, count: usize, users: usize) -> Option<Vec<i64>> {
     let modulus = BigInt::from(1) << policy.slot_bits();
     let half = &modulus / 2;
-    let most = BigInt::from(policy.max_users) * policy.bound();
+    let most = BigInt::from(users) * policy.bound();
     let mut q = plaintext.clone();
     let mut values = Vec::new();
     for _ in 0..count {

@@ -4,7 +4,7 @@ use super::derive::{Digest, Task, h};
 
 /// Returns the bytes before the records.
 pub fn prefix(role: u8, user: u32, task: &Task, roster_hash: &Digest) -> Vec<u8> {
-    let mut bytes = b"DPHELOG1".to_vec();
+    let mut bytes = b"DPHELOG2".to_vec();
     bytes.push(role);
     bytes.extend(user.to_be_bytes());
     bytes.extend(task);
@@ -14,12 +14,12 @@ pub fn prefix(role: u8, user: u32, task: &Task, roster_hash: &Digest) -> Vec<u8>
 
 /// Computes `head_0`.
 pub fn first_head(prefix: &[u8]) -> Digest {
-    h("dphe/v1/log", &[prefix])
+    h("dphe/v2/log", &[prefix])
 }
 
 /// Computes `head_i`.
 pub fn next_head(head: &Digest, payload: &[u8]) -> Digest {
-    h("dphe/v1/log-record", &[head, payload])
+    h("dphe/v2/log-record", &[head, payload])
 }
 
 /// Encodes a record: length, its complement, payload, head.

@@ -3,6 +3,8 @@
 use ed25519_dalek::{Signer, SigningKey};
 
 use super::derive::{Digest, Task, h};
+use super::mask::Salt;
+use super::participants::leaf;
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub enum Type {
     Publish = 11,
     /// A to everybody.
     Close = 12,
+    /// A to a user.
+    Inclusion = 15,
 }
 
 impl Type {
@@ -70,11 +74,12 @@ impl Type {
             Self::Result => "result",
             Self::Publish => "publish",
             Self::Close => "close",
+            Self::Inclusion => "inclusion",
         }
     }
 
     fn domain(self) -> String {
-        format!("dphe/v1/{}", self.name())
+        format!("dphe/v2/{}", self.name())
     }
 }
 
@@ -106,7 +111,7 @@ impl Message {
         key: &SigningKey,
     ) -> Self {
         let mut header = b"DPHE".to_vec();
-        header.extend([1, kind as u8]);
+        header.extend([2, kind as u8]);
         header.extend(task);
         header.extend(round.to_be_bytes());
         header.push(sender.role());
@@ -179,10 +184,15 @@ impl Fields {
         self.bytes(&x.to_be_bytes())
     }
 
-    /// Adds the number of users, then each user with the hash of its body.
-    pub fn users(self, users: &[(u32, Digest)]) -> Self {
-        let start = self.u32(users.len() as u32);
-        users.iter().fold(start, |fields, (user, hash)| fields.u32(*user).bytes(hash))
+    /// Adds the number of participants, then each of them.
+    pub fn participants(self, participants: &[Participant]) -> Self {
+        let start = self.u32(participants.len() as u32);
+        participants.iter().fold(start, |fields, participant| fields.bytes(&participant.bytes()))
+    }
+
+    /// Adds the number of digests in one byte, then each of them.
+    pub fn path(self, path: &[Digest]) -> Self {
+        path.iter().fold(self.u8(path.len() as u8), |fields, digest| fields.bytes(digest))
     }
 
     /// Returns all fields.
@@ -191,17 +201,45 @@ impl Fields {
     }
 }
 
-/// Computes `body hash`.
-pub fn body_hash(body: &[u8]) -> Digest {
-    h("dphe/v1/upload-body", &[body])
+/// A participant as a freeze lists it.
+#[derive(Clone, Debug)]
+pub struct Participant {
+    /// The user.
+    pub user: u32,
+    /// The number of ciphertexts in its upload.
+    pub count: u32,
+    /// The salt of its upload.
+    pub salt: Salt,
+    /// The hash of the body of its upload.
+    pub body_hash: Digest,
+    /// The signature of its upload.
+    pub signature: Vec<u8>,
 }
 
-/// Computes `payload hash`.
+impl Participant {
+    /// Returns the leaf of the participant.
+    pub fn leaf(&self) -> Digest {
+        leaf(self.user, &self.body_hash, &self.salt)
+    }
+
+    /// Encodes the participant.
+    pub fn bytes(&self) -> Vec<u8> {
+        let fields = Fields::new().u32(self.user).u32(self.count).bytes(&self.salt).bytes(&self.body_hash);
+        fields.bytes(&self.signature).done()
+    }
+}
+
+/// Computes `body hash`.
+pub fn body_hash(body: &[u8]) -> Digest {
+    h("dphe/v2/upload-body", &[body])
+}
+
+/// Computes `payload hash`, and `sum hash` of a publish message.
 pub fn payload_hash(payload: &[u8]) -> Digest {
-    h("dphe/v1/payload", &[payload])
+    h("dphe/v2/payload", &[payload])
 }
 
 /// Computes `model digest`.
 pub fn model_digest(model: &[u8]) -> Digest {
-    h("dphe/v1/model", &[model])
+    h("dphe/v2/model", &[model])
 }

@@ -4,6 +4,7 @@ use ed25519_dalek::SigningKey;
 use sha2::{Digest as _, Sha256};
 
 use super::derive::{Digest, Task, h};
+use super::hpke::KeyPair;
 use super::message::sign;
 use crate::algorithm1::Key;
 
@@ -29,12 +30,36 @@ impl Profile {
     }
 }
 
+/// How a sum is bound to its participants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receipts {
+    /// Not at all.
+    None = 0,
+    /// By a check that G makes, in `sparse`.
+    Checked = 1,
+    /// By masks and by a check that users make, in `full`.
+    Masked = 2,
+}
+
+impl Receipts {
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Checked => "checked",
+            Self::Masked => "masked",
+        }
+    }
+}
+
 /// The policy of a task. The noise is always `secure` here, because the mode only decides how nonces are drawn and the
 /// vectors list their nonces.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The profile.
     pub profile: Profile,
+    /// The receipts.
+    pub receipts: Receipts,
     /// The number of bits of n.
     pub key_bits: u32,
     /// D.
@@ -63,26 +88,44 @@ pub struct Policy {
     pub max_attempts: u32,
     /// The maximum size of a model in bytes.
     pub max_model_bytes: u32,
+    /// The maximum number of sums that G opens.
+    pub rounds: u32,
+    /// The least time in ms between a ticket and its freeze.
+    pub collect_min: u32,
+    /// The factor above which A rejects a sum, or 0.
+    pub outsize: u8,
+    /// The number of failed openings after which G refuses further rounds.
+    pub max_failures: u8,
 }
 
 impl Policy {
-    /// Encodes the policy in 48 bytes.
+    /// Encodes the policy in 85 bytes. Fields that are reserved have their only valid value.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![1, self.profile as u8, 1, 0];
+        let mut bytes = vec![2, self.profile as u8, 1, self.receipts as u8];
         let numbers = [self.key_bits, self.dimension, self.dense, self.block, self.capacity, self.shards];
         bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
         bytes.extend([self.scale_bits, self.clip_exponent as u8, u8::from(self.clip)]);
         bytes.extend(self.min_users.to_be_bytes());
         bytes.push(self.min_percent);
-        let numbers = [self.max_users, self.max_attempts, self.max_model_bytes];
+        let numbers =
+            [self.max_users, self.max_attempts, self.max_model_bytes, self.rounds, self.collect_min];
         bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-        assert_eq!(bytes.len(), 48);
+        let (groups, witnesses) = (1, 0);
+        bytes.extend([self.outsize, groups, self.max_failures, self.output(), witnesses]);
+        // differential privacy
+        bytes.extend([0; 1 + 8 + 8 + 4 + 1 + 2]);
+        assert_eq!(bytes.len(), 85);
         bytes
+    }
+
+    /// Returns `output`: 1 if G does not learn the sum.
+    pub fn output(&self) -> u8 {
+        u8::from(self.receipts == Receipts::Masked)
     }
 
     /// Computes `policy_hash`.
     pub fn hash(&self) -> Digest {
-        h("dphe/v1/policy", &[&self.bytes()])
+        h("dphe/v2/policy", &[&self.bytes()])
     }
 
     /// Returns P.
@@ -124,11 +167,13 @@ impl Policy {
     /// Returns true if the specification allows this policy. Short keys for tests are allowed too.
     pub fn is_valid(&self) -> bool {
         let exponent = i32::from(self.scale_bits) + i32::from(self.clip_exponent);
+        // the shards of `paper` are independent
+        let shards = if self.profile == Profile::Paper { 1 } else { self.shards };
         self.dimension >= 1
             && (1..=self.dimension).contains(&self.block)
             && self.capacity >= 1
             && self.shards >= 1
-            && u64::from(self.shards) * u64::from(self.capacity) <= u64::from(self.positions())
+            && u64::from(shards) * u64::from(self.capacity) <= u64::from(self.positions())
             && (1..=63).contains(&exponent)
             && self.scale_bits <= 48
             && (3..=self.max_users).contains(&self.min_users)
@@ -136,12 +181,26 @@ impl Policy {
             && self.slot_bits() <= 64
             && self.min_percent <= 100
             && (1..=16).contains(&self.max_attempts)
+            && self.rounds >= 1
+            && self.max_failures >= 1
+            && self.dimension <= 1 << 30
+            && self.dense <= 1 << 24
+            && match self.receipts {
+                Receipts::None => true,
+                Receipts::Checked => self.profile == Profile::Sparse,
+                Receipts::Masked => self.profile == Profile::Full,
+            }
             && match self.profile {
                 Profile::Sparse => self.block as usize <= self.slots(),
                 Profile::Full => self.shards == 1,
                 Profile::Paper => self.block == 1 && self.slots() >= 1,
             }
     }
+}
+
+/// Computes the hash of a task file.
+pub fn task_file_hash(file: &[u8]) -> Digest {
+    h("dphe/v2/task-file", &[file])
 }
 
 /// Computes the key id of a Paillier key with noise `secure` (tag 1): SHA-256 of a label, the tag and n.
@@ -163,6 +222,10 @@ pub struct Roster {
     pub policy: Policy,
     /// The key id of the encryption key.
     pub key_id: Digest,
+    /// The digest of the initial model.
+    pub initial_model: Digest,
+    /// The hash of the task file, or zeros.
+    pub task_file: Digest,
     /// A.
     pub aggregator: SigningKey,
     /// G.
@@ -173,30 +236,51 @@ pub struct Roster {
 
 impl Roster {
     fn unsigned(&self) -> Vec<u8> {
-        let mut bytes = vec![1];
+        let mut bytes = vec![2];
         bytes.extend(self.task);
         bytes.extend(self.epoch.to_be_bytes());
         bytes.extend(self.policy.bytes());
         bytes.extend(self.key_id);
+        bytes.extend(self.initial_model);
+        bytes.extend(self.task_file);
+        // this roster replaces no other
+        bytes.extend([0; 32]);
         bytes.extend(self.aggregator.verifying_key().to_bytes());
+        bytes.extend(self.agreement().public);
         bytes.extend(self.key_generator.verifying_key().to_bytes());
+        // no witnesses
+        bytes.push(0);
         bytes.extend((self.users.len() as u32).to_be_bytes());
         for (user, key) in &self.users {
             bytes.extend(user.to_be_bytes());
             bytes.extend(key.verifying_key().to_bytes());
+            // no agreement key
+            bytes.extend([0; 32]);
         }
         bytes
     }
 
+    /// Returns the agreement key of A.
+    pub fn agreement(&self) -> KeyPair {
+        KeyPair::agreement(&self.aggregator)
+    }
+
     /// Computes `roster_hash`.
     pub fn hash(&self) -> Digest {
-        h("dphe/v1/roster", &[&self.unsigned()])
+        h("dphe/v2/roster", &[&self.unsigned()])
     }
 
     /// Encodes the roster, signed by G.
     pub fn bytes(&self) -> Vec<u8> {
+        self.edited(|_| ())
+    }
+
+    /// Changes the roster and lets G sign the result.
+    pub fn edited(&self, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut bytes = self.unsigned();
-        bytes.extend(sign(&self.key_generator, &self.hash()));
+        edit(&mut bytes);
+        let signature = sign(&self.key_generator, &h("dphe/v2/roster", &[&bytes]));
+        bytes.extend(signature);
         bytes
     }
 }

@@ -8,7 +8,7 @@ use dphe_federate::GlobalWeights;
 use dphe_learn::{Seed, Standardizer, Weights};
 use dphe_service::Error;
 use dphe_service::kit::Kit;
-use dphe_service::learning::LinearTrainer;
+use dphe_service::learning::{LinearModelMaker, LinearTrainer};
 use dphe_service::model::{About, LabelKind, Model, Training, VERSION};
 use dphe_service::service::user;
 use dphe_service::store::SqliteStore;
@@ -57,13 +57,14 @@ impl Join {
         };
         let trainer =
             LinearTrainer::new(file, task.clone(), data, seed)?.with_threads(self.common.threads())?;
+        let maker = LinearModelMaker::new(file, task.clone())?;
         let summary = runtime.block_on(async {
             let stop = on_signal()?;
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             // the directory is locked now
             let trainer = trainer.with_residual_file(self.data.join("residual.bin"));
             let options = self.common.options().await?;
-            Ok::<_, CliError>(user::run(&kit, store, trainer, options, stop).await?)
+            Ok::<_, CliError>(user::run(&kit, store, trainer, maker, options, stop).await?)
         })?;
         println!("rounds       {}, of which {} include this user's update", summary.rounds, summary.included);
         match (&self.output, &summary.model) {

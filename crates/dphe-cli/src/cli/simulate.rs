@@ -323,7 +323,9 @@ mod tests {
             .replace("key_bits = 3072", "key_bits = 2048")
             .replace("max = 5 }", &format!("max = {USERS} }}"));
         let file = TaskFile::parse(&text, Path::new("task.toml")).map_err(|error| error.to_string())?;
-        let config = file.config(&model()).map_err(|error| error.to_string())?;
+        let mut config = file.config(&model()).map_err(|error| error.to_string())?;
+        // only a deployment limits the number of rounds
+        config.rounds = TaskConfig::MOST_ROUNDS;
         let id = TaskId::from_bytes([1; 16]);
         Ok(TaskParams::new(id, config).map_err(|error| error.to_string())?.config().clone())
     }

@@ -74,7 +74,8 @@ impl Verify {
         // only an aggregator stores sums; without the rounds before them, models cannot be computed again
         let replay = match kit.party() {
             PartyId::Aggregator if from == Round::FIRST => {
-                Some(Replay { model: kit.initial_model()?, maker: &mut maker })
+                let key = kit.aggregator_keys()?.encryption_key().clone();
+                Some(Replay { model: kit.initial_model()?, key, maker: &mut maker })
             }
             _ => None,
         };

@@ -163,7 +163,9 @@ impl LoadUsers {
             reason: source.to_string(),
         })?;
         let UserKit { user, identity, .. } = &self.members[member];
-        Ok(dphe::hazmat::sign_upload(identity, &self.roster, *user, ticket, bodies.count, body))
+        // sums of a load are not bound to their participants, so the salt does not matter
+        let (sent, mut rng) = ((bodies.count, [0; 16]), stream(ticket.round().get(), member as u64));
+        Ok(dphe::hazmat::sign_upload(identity, &self.roster, *user, ticket, sent, &body, &mut rng)?)
     }
 
     /// Returns the user id of a member.

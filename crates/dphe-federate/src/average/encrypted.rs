@@ -1,7 +1,7 @@
 //! The protocol, with all parties in one process.
 
 use dphe::wire::Encode as _;
-use dphe::{Aggregator, KeyGenerator, Round, TaskParams, Threads, User, UserId};
+use dphe::{Aggregator, KeyGenerator, Receipts, Round, TaskParams, Threads, User, UserId};
 use rand_core::CryptoRng;
 
 use super::{Average, Averaged, UserUpdate, ValueSum, Weighting, check_floor, check_users};
@@ -96,15 +96,20 @@ impl<R: CryptoRng> Average for DpheAverage<R> {
         let task = self.task();
         cost.shards = 1;
         if task.has_private_support() {
-            let indexed = cost.ciphertexts - task.dense().div_ceil(task.slots());
+            let packed = task.dense().div_ceil(task.slots()) + usize::from(task.receipts() != Receipts::None);
+            let indexed = cost.ciphertexts - packed;
             cost.shards = indexed / task.capacity();
             cost.singles = Some(collecting.overlap().share_of_singles());
         }
-        let sealed = stopwatch
+        let mut sealed = stopwatch
             .time(&mut seconds.aggregate, || collecting.finish(threads))
             .map_err(|still| Error::Protocol(still.into()))?;
-        let sum =
+        let blinds = sealed.take_blinds();
+        let opened =
             stopwatch.time(&mut seconds.open, || self.key_generator.open(sealed, &mut self.rng, threads))?;
+        // every user would check the sum; here the first one does
+        let user = self.users.first().ok_or(Error::TooFewUsers { users: 0, needed: 1 })?;
+        let sum = opened.unmask_and_check(&self.aggregator, &blinds, user)?;
         // No user can seal and the aggregator cannot reorder for this round again.
         let next = round.next();
         self.users.iter_mut().for_each(|user| user.advance(next));

@@ -5,8 +5,8 @@ use chacha20::ChaCha20Rng;
 use dphe::scheme::RoundParams;
 use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, KeyGenerator, NoiseMode, Profile, Round, SealedSum, SealedUpdate, SparseVector,
-    TaskConfig, TaskId, Threads, Update, User, UserId, hazmat,
+    Aggregator, ClipRule, KeyGenerator, NoiseMode, Profile, Receipts, Round, SealedSum, SealedUpdate,
+    SparseVector, TaskConfig, TaskId, Threads, Update, User, UserId, hazmat,
 };
 use dphe_learn::Seed;
 use dphe_paillier::Plaintext;
@@ -20,7 +20,7 @@ const DIMENSION: usize = 24;
 const CAPACITY: usize = 8;
 
 /// The attempts: the name of the measurement, a description, and whether the attempt must be refused.
-pub(super) const ATTEMPTS: [(&str, &str, bool); 8] = [
+pub(super) const ATTEMPTS: [(&str, &str, bool); 9] = [
     ("honest_sum", "an honest sum of five users", false),
     ("same_again", "the same sum again", true),
     ("other_sum", "another sum of the same round, without one user", true),
@@ -28,7 +28,12 @@ pub(super) const ATTEMPTS: [(&str, &str, bool); 8] = [
     ("upload_twice", "a user's second upload in a round", true),
     ("shards_as_users", "three shards of one user in place of three users", true),
     ("too_few", "three users where the roster requires six", true),
-    ("own_zeros", "one user's upload, and zeros that the aggregator encrypted under four other names", false),
+    (
+        "own_zeros",
+        "one user's upload, and zeros that the aggregator encrypted under four other names, without a check",
+        false,
+    ),
+    ("own_zeros_checked", "the same in a task whose sums are checked", true),
 ];
 
 /// The parties of a small task with insecure toy keys.
@@ -40,10 +45,11 @@ struct Parties {
 }
 
 impl Parties {
-    fn new(profile: Profile, min_percent: u8, seed: &Seed) -> Result<Self, Error> {
+    fn new(profile: Profile, receipts: Receipts, min_percent: u8, seed: &Seed) -> Result<Self, Error> {
         let mut rng = ChaCha20Rng::from_seed(seed.to_bytes());
         let config = TaskConfig {
             noise: NoiseMode::Fast,
+            receipts,
             key_bits: 256,
             block: 1,
             capacity: CAPACITY as u32,
@@ -91,9 +97,12 @@ impl Parties {
 fn refusal<T>(result: Result<T, dphe::Error>) -> Result<bool, Error> {
     match result {
         Ok(_) => Ok(true),
-        Err(dphe::Error::Committed | dphe::Error::SetSmall { .. } | dphe::Error::Conflict { .. }) => {
-            Ok(false)
-        }
+        Err(
+            dphe::Error::Committed
+            | dphe::Error::SetSmall { .. }
+            | dphe::Error::Conflict { .. }
+            | dphe::Error::RoundFailed,
+        ) => Ok(false),
         Err(other) => Err(other.into()),
     }
 }
@@ -104,7 +113,7 @@ pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
     let mut put = |name: &str, done: bool| measurement.insert(name.to_owned(), f64::from(u8::from(done)));
     let (first, second) = (Round::FIRST, Round::FIRST.next());
 
-    let mut parties = Parties::new(Profile::Sparse, 0, &seed.derive("oracle", 0))?;
+    let mut parties = Parties::new(Profile::Sparse, Receipts::None, 0, &seed.derive("oracle", 0))?;
     let (honest, again) = twice(&mut parties, second)?;
     let without_one = parties.sum(second, 0..4)?;
     let earlier = parties.sum(first, 0..5)?;
@@ -120,14 +129,14 @@ pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
     put("upload_twice", refusal(collecting.accept(other, ONE))?);
 
     // in `paper`, a user with many nonzeros sends several shards
-    let mut paper = Parties::new(Profile::Paper, 0, &seed.derive("oracle", 1))?;
+    let mut paper = Parties::new(Profile::Paper, Receipts::None, 0, &seed.derive("oracle", 1))?;
     let update = paper.seal(0, first, 3 * CAPACITY)?;
     let mut collecting = paper.aggregator.begin(first);
     collecting.accept(update, ONE)?;
     put("shards_as_users", refusal(collecting.finish(ONE).map_err(|still| still.error))?);
 
     // the aggregator knows five users, so 60 % are three; the key generator knows ten
-    let mut grown = Parties::new(Profile::Sparse, 60, &seed.derive("oracle", 2))?;
+    let mut grown = Parties::new(Profile::Sparse, Receipts::None, 60, &seed.derive("oracle", 2))?;
     for id in (USERS + 1..=2 * USERS).filter_map(UserId::new) {
         let Parties { key_generator, rng, .. } = &mut grown;
         key_generator.enroll(id, rng);
@@ -137,6 +146,10 @@ pub(super) fn ask(seed: &Seed) -> Result<Measurement, Error> {
 
     let sum = with_own_zeros(&mut parties, third)?;
     put("own_zeros", parties.opens(sum)?);
+
+    let mut checked = Parties::new(Profile::Sparse, Receipts::Checked, 0, &seed.derive("oracle", 3))?;
+    let sum = with_own_zeros(&mut checked, first)?;
+    put("own_zeros_checked", checked.opens(sum)?);
     Ok(measurement)
 }
 
@@ -149,7 +162,12 @@ fn twice(parties: &mut Parties, round: Round) -> Result<(SealedSum, SealedSum), 
         let count = u32::try_from(update.ciphertexts()).unwrap_or(u32::MAX);
         let copy = SealedUpdate::from_bytes(
             &update.to_bytes(),
-            &UploadParams { params: &RoundParams::new(&task, round), user: update.user(), count },
+            &UploadParams {
+                params: &RoundParams::new(&task, round),
+                user: update.user(),
+                count,
+                salt: update.salt(),
+            },
         )?;
         first.accept(update, ONE)?;
         second.accept(copy, ONE)?;
@@ -168,15 +186,21 @@ fn with_own_zeros(parties: &mut Parties, round: Round) -> Result<SealedSum, Erro
     collecting.accept(victim, ONE)?;
     for user in 1..parties.users.len() {
         let zero = Plaintext::new(&key, 0).map_err(dphe::Error::Key)?;
-        let zeros =
-            key.encrypt_all(&vec![zero; CAPACITY], &mut parties.rng, ONE).map_err(dphe::Error::Key)?;
+        // one more in place of the check, if the task has one
+        let count = CAPACITY + usize::from(task.receipts() != Receipts::None);
+        let zeros = key.encrypt_all(&vec![zero; count], &mut parties.rng, ONE).map_err(dphe::Error::Key)?;
         let mut body: Vec<u8> = (0..CAPACITY as u32).flat_map(u32::to_be_bytes).collect();
         body.extend(key.encode(&zeros, ONE).map_err(dphe::Error::Key)?);
         let id = parties.users[user].id();
         collecting.accept(
             SealedUpdate::from_bytes(
                 &body,
-                &UploadParams { params: &RoundParams::new(&task, round), user: id, count: CAPACITY as u32 },
+                &UploadParams {
+                    params: &RoundParams::new(&task, round),
+                    user: id,
+                    count: count as u32,
+                    salt: [0; 16],
+                },
             )?,
             ONE,
         )?;

@@ -53,11 +53,11 @@ impl Sealer {
         };
         let mut id = [0; 16];
         id.copy_from_slice(&draw()[..16]);
-        let (shared, own) = (draw(), draw());
+        let (shared, own, mask) = (draw(), draw(), draw());
         let task = hazmat::task_params(TaskId::from_bytes(id), config)?;
         let mut key_generator = KeyGenerator::new(task.clone(), &mut rng, Threads::ONE)?;
         let name = UserId::new(1).ok_or(dphe::Error::OtherTask)?;
-        hazmat::set_seeds(&mut key_generator, shared, [(name, own)]);
+        hazmat::set_seeds(&mut key_generator, shared, [(name, own, mask)]);
         let user = User::new(key_generator.enroll(name, &mut rng))?;
         let shared = hazmat::user_shared_table(&task, shared, Round::FIRST)?;
         let own = hazmat::user_aggregator_table(&task, own, Round::FIRST, name)?;

@@ -8,7 +8,7 @@ pub use keys::Keys;
 use std::num::NonZeroUsize;
 
 use chacha20::ChaCha20Rng;
-use dphe::{KeyGenerator, NoiseMode, Profile, TaskConfig, TaskId, TaskParams};
+use dphe::{KeyGenerator, NoiseMode, Profile, Receipts, TaskConfig, TaskId, TaskParams};
 use dphe_federate::spec::payload;
 use dphe_federate::{
     Average, DpheAverage, LearnerSpec, ModelSize, Named as _, PayloadName, PayloadSize, PlainAverage,
@@ -314,11 +314,13 @@ impl<'a> Dphe<'a> {
     /// Returns an error if the model does not fit a task.
     pub fn ciphertexts(&self, run: &DpheRun) -> Result<f64, Error> {
         let task = self.task()?;
+        let check = usize::from(task.receipts() != Receipts::None);
         if !task.has_private_support() {
-            return Ok((task.capacity() * task.block() + task.dense()).div_ceil(task.slots()) as f64);
+            let packed = (task.capacity() * task.block() + task.dense()).div_ceil(task.slots());
+            return Ok((packed + check) as f64);
         }
         let shards = run.mean(|report| self.shards(report) as f64);
-        Ok(shards * task.capacity() as f64 + task.dense().div_ceil(task.slots()) as f64)
+        Ok(shards * task.capacity() as f64 + (task.dense().div_ceil(task.slots()) + check) as f64)
     }
 
     /// Returns the number of shards of an average message in a round.

@@ -148,21 +148,28 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::Conflict
         | ErrorCode::Committed
         | ErrorCode::Attempts
+        | ErrorCode::Early
+        | ErrorCode::Ending
         | ErrorCode::Ticket => StatusCode::CONFLICT,
         ErrorCode::Size => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::Storage => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::Encoding | ErrorCode::Version => StatusCode::BAD_REQUEST,
-        ErrorCode::Capacity
+        ErrorCode::Body
+        | ErrorCode::Capacity
+        | ErrorCode::Check
         | ErrorCode::CiphertextRange
         | ErrorCode::CiphertextTrivial
         | ErrorCode::CiphertextUnit
         | ErrorCode::Count
         | ErrorCode::Dimension
         | ErrorCode::Equation
+        | ErrorCode::Failures
+        | ErrorCode::History
         | ErrorCode::IndexOrder
         | ErrorCode::IndexRange
         | ErrorCode::Key
         | ErrorCode::KeyId
+        | ErrorCode::Lineage
         | ErrorCode::Model
         | ErrorCode::NonceReuse
         | ErrorCode::NotMine
@@ -170,9 +177,11 @@ pub fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::Policy
         | ErrorCode::Profile
         | ErrorCode::Proof
+        | ErrorCode::Range
         | ErrorCode::Rollback
         | ErrorCode::Roster
         | ErrorCode::RoundFailed
+        | ErrorCode::Rounds
         | ErrorCode::SetDifference
         | ErrorCode::SetOrder
         | ErrorCode::SetSmall

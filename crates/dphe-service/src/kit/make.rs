@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dphe::{Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, TaskParams, UserId, UserKeys};
+use dphe::wire::RosterPlan;
+use dphe::{
+    Digest, Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, TaskParams, UserId, UserKeys,
+};
 use dphe_federate::GlobalWeights;
 use dphe_paillier::{DecryptionKey, PassphraseCost};
 use rand_core::CryptoRng;
@@ -168,14 +171,21 @@ impl<'a> KitSet<'a> {
         else {
             return Err(NO_IDENTITY);
         };
-        let roster = Roster::new(
-            plan.task.clone(),
-            1,
-            keys.encryption_key(),
-            *aggregator,
-            generator,
-            users.collect(),
-        )?;
+        let agreement = match (plan.requests.get(&PartyId::Aggregator), own.get(&PartyId::Aggregator)) {
+            (Some(request), _) => request.agreement()?,
+            (None, Some(identity)) => identity.agreement_key().public(),
+            (None, None) => return Err(NO_IDENTITY),
+        };
+        let roster = RosterPlan {
+            task: plan.task.clone(),
+            key: keys.encryption_key(),
+            initial_model: Digest::of_model(&plan.initial),
+            task_file: Digest::of_task_file(plan.text.as_bytes()),
+            aggregator: *aggregator,
+            agreement,
+            users: users.collect(),
+        };
+        let roster = Roster::new(roster, generator)?;
         let user_keys = roster.users().map(|user| (user, keys.enroll(user, rng))).collect();
         let roster = Arc::new(roster);
         Ok(Self { plan, keys, sealed, passphrase, own, identities, roster, user_keys })
@@ -242,6 +252,7 @@ impl<'a> KitSet<'a> {
             PartyId::User(user) => {
                 let keys = self.user_keys.get(&user).ok_or(NO_KEYS)?;
                 secret("seeds.bin", &keys.to_secret_bytes())?;
+                public("initial.model", &plan.initial)?;
             }
         }
         // written last, so that an incomplete kit is not mistaken for a kit

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dphe::wire::Agreement;
 use dphe::{Identity, IdentityKey, PartyId, TaskId};
 use rand_core::CryptoRng;
 use serde::{Deserialize, Serialize};
@@ -21,16 +22,20 @@ pub struct Request {
     party: String,
     task_id: String,
     identity: String,
-    /// The identity's signature of the party's name, which proves that the sender has the secret key.
+    /// The key that uploads to the aggregator are encrypted to.
+    agreement: String,
+    /// The identity's signature of the party's name and the agreement key, which proves that the sender has the secret
+    /// key.
     signature: String,
 }
 
 impl Request {
     fn new(task: TaskId, party: PartyId, identity: &IdentityKey) -> Self {
         let party = party_name(party);
-        let signature = hex::encode(&identity.sign_request(task, party.as_bytes()));
+        let agreement = hex::encode(identity.agreement_key().public().as_bytes());
+        let signature = hex::encode(&identity.sign_request(task, &signed(&party, &agreement)));
         let identity = hex::encode(&identity.identity().to_bytes());
-        Self { format: FORMAT, party, task_id: task.to_string(), identity, signature }
+        Self { format: FORMAT, party, task_id: task.to_string(), identity, agreement, signature }
     }
 
     /// Reads a request.
@@ -69,14 +74,26 @@ impl Request {
         let signature = hex::decode(&self.signature)
             .ok_or_else(|| self.error("the signature is not 128 hexadecimal digits"))?;
         identity
-            .verify_request(task, self.party.as_bytes(), &signature)
+            .verify_request(task, &signed(&self.party, &self.agreement), &signature)
             .map_err(|_| self.error("the signature was not made by the identity in the request"))?;
         Ok(identity)
+    }
+
+    /// Returns the key that uploads are encrypted to, if this is the aggregator's request.
+    pub(super) fn agreement(&self) -> Result<Agreement, Error> {
+        let bytes = hex::decode(&self.agreement)
+            .ok_or_else(|| self.error("the agreement key is not 64 hexadecimal digits"))?;
+        Ok(Agreement::from_bytes(bytes)?)
     }
 
     fn error(&self, reason: &str) -> KitError {
         KitError::Request { party: self.party.clone(), reason: reason.into() }
     }
+}
+
+/// Returns what the identity signs.
+fn signed(party: &str, agreement: &str) -> Vec<u8> {
+    format!("{party}\n{agreement}").into_bytes()
 }
 
 /// The field that all formats share.

@@ -10,6 +10,7 @@
 
 mod actor;
 mod handlers;
+mod past_rounds;
 mod record;
 #[cfg(feature = "postgres")]
 mod replica;
@@ -26,13 +27,14 @@ use std::time::Duration;
 
 use actor::AggregatorActor;
 use bytes::Bytes;
-use dphe::party::AggregatorPhase;
+use dphe::party::{AggregatorPhase, EndedRound};
 use dphe::wire::Kind;
-use dphe::{Digest, PartyId, Roster, Round};
+use dphe::{Digest, IdentityKey, PartyId, Roster, Round};
+use past_rounds::PastRounds;
 use replies::PendingUpload;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::chunks::{ChunkFiles, UploadChunks};
 use super::dashboard::{Dashboard, DashboardServer};
@@ -49,12 +51,10 @@ use crate::tls::ServerTls;
 /// The published state of a task, which handlers answer from.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The last round that ended, with the list of its closing messages.
-    pub ended: Option<(Round, Bytes)>,
-    /// The hash of the current round's ticket, and the list that contains only the ticket.
+    /// The last round that ended.
+    pub ended: Option<Arc<EndedRound>>,
+    /// The hash of the current round's ticket, and the ticket.
     pub ticket: Option<(Digest, Bytes)>,
-    /// Both lists joined, so that polls share one buffer.
-    pub messages: Bytes,
     /// The model that the current round starts from, with its digest.
     pub model: Option<(Digest, Bytes)>,
     /// The status.
@@ -63,14 +63,6 @@ pub struct Snapshot {
     pub records: Arc<Vec<RoundRecord>>,
     /// True if this snapshot may be out of date because the database is unreachable.
     pub stale: bool,
-}
-
-impl Snapshot {
-    fn join_lists(&mut self) {
-        let lists = [self.ended.as_ref().map(|(_, list)| list), self.ticket.as_ref().map(|(_, list)| list)];
-        self.messages =
-            lists.into_iter().flatten().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat().into();
-    }
 }
 
 /// The status of an aggregator.
@@ -108,6 +100,8 @@ pub(super) enum AggregatorCommand {
     Answered(Bytes),
     /// The key generator refused a message.
     Refused { message: Bytes, problem: Box<Problem> },
+    /// A user is behind and asks for a round that ended earlier.
+    PastRound { round: Round, reply: oneshot::Sender<Option<Arc<EndedRound>>> },
     /// The next model was computed.
     ModelMade { round: Round, model: Result<NewModel, Error> },
 }
@@ -165,7 +159,9 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
         let chunks = UploadChunks::Files(chunk_files.clone());
         let snapshot = actor.snapshot.subscribe();
         let key_generator = endpoint.key_generator.new_connection();
-        let server = endpoint.serve(listener, dashboard, snapshot, sender, chunks, &mut options, &shutdown);
+        let past = PastRounds::Actor(actor.commands.clone());
+        let server =
+            endpoint.serve(listener, dashboard, snapshot, sender, (chunks, past), &mut options, &shutdown);
         let outbox = tokio::spawn(actor.outbox.clone().run(key_generator, actor.commands.clone()));
         metrics.ready.set(1);
         metrics.leads.set(1);
@@ -188,6 +184,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
 struct Endpoint {
     roster: Arc<Roster>,
     tls: ServerTls,
+    identity: Arc<IdentityKey>,
     key_generator: Client,
 }
 
@@ -197,7 +194,8 @@ impl Endpoint {
         let address = kit.task_file().parties.key_generator.clone();
         let max_response = Kind::RoundResult.max_message_bytes(&roster);
         let key_generator = Client::new(address, kit.tls().client(PartyId::KeyGenerator)?, max_response);
-        Ok(Self { tls: kit.tls().server(|_| true)?, roster, key_generator })
+        let identity = Arc::new(kit.identity()?);
+        Ok(Self { tls: kit.tls().server(|_| true)?, identity, roster, key_generator })
     }
 
     /// Serves users and the dashboard until `shutdown`.
@@ -208,7 +206,7 @@ impl Endpoint {
         dashboard: Option<Dashboard>,
         snapshot: watch::Receiver<Arc<Snapshot>>,
         uploads: mpsc::Sender<PendingUpload>,
-        chunks: UploadChunks,
+        (chunks, past): (UploadChunks, PastRounds),
         options: &mut ServiceOptions,
         shutdown: &Shutdown,
     ) -> impl Future<Output = ()> + Send + 'static {
@@ -222,6 +220,8 @@ impl Endpoint {
             uploads,
             snapshot,
             chunks,
+            past,
+            identity: self.identity,
             limits,
             metrics: options.metrics.clone(),
             shutdown: shutdown.clone(),

@@ -10,8 +10,8 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase, Party as _, PartyContext};
-use dphe::wire::{Header, Kind, RoundResult, Signed};
-use dphe::{PartyId, Roster};
+use dphe::wire::{Header, Kind, Outcome, RoundResult, Signed};
+use dphe::{ErrorCode, PartyId, Roster};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -218,7 +218,14 @@ impl<S: LogStore> KeyGeneratorActor<S> {
             && let Ok(result) = Signed::<RoundResult>::decode(message, party.roster())
         {
             let (round, request) = (result.round().get(), result.message().request);
-            tracing::info!(round, %request, users = result.message().users, "a sum is given out");
+            let users = result.message().users;
+            match result.message().outcome {
+                Outcome::Released => tracing::info!(round, %request, users, "a sum is given out"),
+                Outcome::Failed => {
+                    self.metrics.refused(ErrorCode::RoundFailed);
+                    tracing::warn!(round, %request, users, "a sum could not be opened: an upload was invalid");
+                }
+            }
         }
     }
 

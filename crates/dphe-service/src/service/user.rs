@@ -3,13 +3,13 @@
 pub mod aggregator_client;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use aggregator_client::{AggregatorClient, PollParams};
 use bytes::Bytes;
 use dphe::party::{Notice, Party as _, PartyContext, UserEvent, UserParty};
-use dphe::wire::{Ending, Header, Kind, Publish, RoundTicket, Signed};
-use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Roster, Round, Update, UserId};
+use dphe::wire::{Ending, Header, Kind, RoundTicket, Signed};
+use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Roster, Round, Update, UserId, WeightSum};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -21,7 +21,7 @@ use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
 use crate::kit::{Kit, KitError};
-use crate::learning::Trainer;
+use crate::learning::{ModelMaker, Trainer};
 use crate::store::{Archive, LogStore};
 use crate::telemetry::Metrics;
 
@@ -51,6 +51,10 @@ enum UserCommand {
     Trained { round: Round, update: Result<Update, Error> },
 }
 
+/// The number of contradictions in a row after which the user stops.
+const MAX_CONTRADICTIONS: u8 = 3;
+const LEARNER_PANICKED: Error = Error::Unexpected { what: "the learner panicked" };
+
 /// The number of refusals after which an upload is not repeated.
 const MAX_REFUSALS: u8 = 3;
 
@@ -69,6 +73,7 @@ pub async fn run<S: LogStore + Archive>(
     kit: &Kit,
     mut store: S,
     trainer: impl Trainer,
+    maker: impl ModelMaker,
     mut options: ServiceOptions,
     mut shutdown: Shutdown,
 ) -> Result<UserSummary, Error> {
@@ -93,6 +98,11 @@ pub async fn run<S: LogStore + Archive>(
         kit.tls().client(PartyId::Aggregator)?,
         max_list_bytes(&roster),
     );
+    // the initial model is in the kit, so that a user can follow a task from its beginning
+    if store.latest_model(Round::FIRST).await?.is_none() && party.round() == Round::FIRST {
+        let model = kit.initial_model()?;
+        store.put_model(Round::FIRST, Digest::of_model(&model), &model).await?;
+    }
     let (sender, mut commands) = mpsc::channel(16);
     let mut actor = UserActor {
         user,
@@ -103,7 +113,8 @@ pub async fn run<S: LogStore + Archive>(
         commands: sender.clone(),
         uploading: None,
         refused: None,
-        heard: 0,
+        maker: Arc::new(Mutex::new(maker)),
+        contradictions: 0,
         summary: UserSummary::default(),
         metrics: options.metrics.clone(),
     };
@@ -125,7 +136,7 @@ pub async fn run<S: LogStore + Archive>(
     Ok(actor.summary)
 }
 
-struct UserActor<S> {
+struct UserActor<S, M> {
     user: UserId,
     driver: Driver<UserParty, S>,
     roster: Arc<Roster>,
@@ -135,13 +146,15 @@ struct UserActor<S> {
     uploading: Option<(Round, JoinHandle<()>)>,
     /// The round whose upload was refused, and how often.
     refused: Option<(Round, u8)>,
-    /// The latest round whose end was received since the start. The aggregator does not send it again.
-    heard: u64,
+    /// Computes the model that follows from a sum.
+    maker: Arc<Mutex<M>>,
+    /// How often in a row the aggregator's messages contradicted what this user knows.
+    contradictions: u8,
     summary: UserSummary,
     metrics: Arc<Metrics>,
 }
 
-impl<S: LogStore + Archive> UserActor<S> {
+impl<S: LogStore + Archive, M: ModelMaker> UserActor<S, M> {
     async fn run(
         &mut self,
         commands: &mut mpsc::Receiver<UserCommand>,
@@ -155,7 +168,7 @@ impl<S: LogStore + Archive> UserActor<S> {
                     None => return Ok(()),
                     Some(UserCommand::Over) => {
                         self.summary.over = true;
-                        return self.fetch_last_model().await;
+                        return Ok(());
                     }
                     Some(command) => self.handle(command).await?,
                 },
@@ -174,8 +187,9 @@ impl<S: LogStore + Archive> UserActor<S> {
         match command {
             UserCommand::Over => {}
             UserCommand::Heard { messages, reply } => {
+                let ended: Vec<Round> = messages.iter().filter_map(|message| ended_round(message)).collect();
                 for message in messages {
-                    self.receive(message).await?;
+                    self.receive(message, &ended).await?;
                 }
                 let _ = reply.send(self.params()?);
             }
@@ -206,16 +220,15 @@ impl<S: LogStore + Archive> UserActor<S> {
     /// Returns what to poll the aggregator for.
     fn params(&self) -> Result<PollParams, Error> {
         let party = self.driver.party()?;
-        Ok(PollParams { after: party.round(), seen: party.ticket(), heard: self.heard })
+        Ok(PollParams { after: party.round(), seen: party.ticket() })
     }
 
-    async fn receive(&mut self, message: Bytes) -> Result<(), Error> {
+    /// Hands on a message. `ended` are the rounds whose end arrived with it: their tickets are not for training.
+    async fn receive(&mut self, message: Bytes, ended: &[Round]) -> Result<(), Error> {
         let header = Header::peek(&message).ok();
-        if header.is_some_and(|header| header.kind == Kind::RoundTicket) {
+        let is_open = |header: Header| header.round.is_none_or(|round| !ended.contains(&round));
+        if header.is_some_and(|header| header.kind == Kind::RoundTicket && is_open(header)) {
             return self.begin(message).await;
-        }
-        if let Some(round) = header.and_then(|header| header.round) {
-            self.heard = self.heard.max(round.get());
         }
         self.step("message", UserEvent::Message(message.to_vec())).await
     }
@@ -230,60 +243,97 @@ impl<S: LogStore + Archive> UserActor<S> {
             }
         };
         let digest = ticket.message().model;
-        let model = match self.driver.store.model(digest).await? {
-            Some(model) => model,
-            None => match self.aggregator.model(digest).await {
-                Ok(model) => model,
-                Err(error) => {
-                    // the aggregator sends the ticket again
-                    tracing::warn!(%error, "the model could not be fetched");
-                    return Ok(());
-                }
-            },
-        };
-        if Digest::of_model(&model) != digest {
-            tracing::warn!("the model does not have the digest of the ticket");
-            return Ok(());
-        }
+        let Some(model) = self.model(digest).await? else { return Ok(()) };
         // stored before the ticket, because training may have to start again after a crash
         self.driver.store.put_model(ticket.round(), digest, &model).await?;
         self.step("ticket", UserEvent::Begin { ticket: message.to_vec(), model }).await
     }
 
-    /// Fetches the last model if the user stopped between the end of the last round and storing its model.
-    async fn fetch_last_model(&mut self) -> Result<(), Error> {
-        let round = self.driver.party()?.round();
-        if self.driver.store.latest_model(round).await?.is_some_and(|(of, _)| of == round) {
+    /// Computes the model that follows from a checked sum, and hands it in.
+    async fn apply(&mut self, sum: WeightSum) -> Result<(), Error> {
+        let (round, digest) = (sum.round(), self.driver.party()?.model());
+        let Some(model) = self.model(digest).await? else {
+            tracing::warn!(
+                round = round.get(),
+                "the model of the round is missing, so the sum cannot be applied"
+            );
             return Ok(());
-        }
-        let Ok(messages) = self.aggregator.last_end().await else { return Ok(()) };
-        for message in messages
-            .iter()
-            .filter(|message| Header::peek(message).is_ok_and(|header| header.kind == Kind::Publish))
-        {
-            let Ok(publish) = Signed::<Publish>::decode(message, &self.roster) else { continue };
-            let digest = Digest::of_model(publish.body());
-            let proven = publish.message().check_result(&self.roster, publish.round()).is_ok();
-            if proven && publish.round().next() == round && digest == publish.message().model {
-                self.driver.store.put_model(round, digest, publish.body()).await?;
+        };
+        let maker = self.maker.clone();
+        let applied = tokio::task::spawn_blocking(move || {
+            let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
+            // a sum that gives no model leaves the old one, at the aggregator too
+            Ok::<_, Error>(maker.next_model(&sum, &model).unwrap_or(model))
+        });
+        let model = applied.await.map_err(|_| LEARNER_PANICKED)??;
+        // stored before the end of the round, so that a crash in between cannot lose it
+        self.driver.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
+        match self.driver.step(UserEvent::Applied { round, model }).await? {
+            Ok(()) => {
+                self.contradictions = 0;
+                Ok(())
+            }
+            // the sum was checked, so the aggregator's model is wrong, and nothing repairs that
+            Err(error) => {
+                let code = error.code().as_str();
+                tracing::error!(round = round.get(), code, %error, "the aggregator published another model");
+                Err(error.into())
             }
         }
-        Ok(())
+    }
+
+    /// Returns the model with this digest, from the store or from the aggregator.
+    async fn model(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
+        if let Some(model) = self.driver.store.model(digest).await? {
+            return Ok(Some(model));
+        }
+        match self.aggregator.model(digest).await {
+            Ok(model) if Digest::of_model(&model) == digest => Ok(Some(model)),
+            Ok(_) => {
+                tracing::warn!("the model of the aggregator does not have the digest of the ticket");
+                Ok(None)
+            }
+            Err(error) => {
+                // the aggregator sends the ticket again
+                tracing::warn!(%error, "the model could not be fetched");
+                Ok(None)
+            }
+        }
     }
 
     async fn step(&mut self, what: &str, event: UserEvent) -> Result<(), Error> {
         match self.driver.step(event).await? {
             Ok(()) => self.carry_out().await,
-            Err(error) => {
-                self.metrics.refused(error.code());
-                // the end of a round may arrive twice
-                match error.code() {
-                    ErrorCode::Stale => tracing::debug!(what, %error, "refused"),
-                    code => tracing::warn!(what, code = code.as_str(), %error, "refused"),
-                }
-                Ok(())
+            Err(error) => self.refused(what, error),
+        }
+    }
+
+    /// Logs and counts a refusal. A user whom the aggregator contradicts again and again stops: no later message can
+    /// repair a wrong model or history.
+    fn refused(&mut self, what: &str, error: dphe::Error) -> Result<(), Error> {
+        self.metrics.refused(error.code());
+        match error.code() {
+            // the end of a round may arrive twice
+            ErrorCode::Stale => tracing::debug!(what, %error, "refused"),
+            code => tracing::warn!(what, code = code.as_str(), %error, "refused"),
+        }
+        let contradicts = matches!(
+            error.code(),
+            ErrorCode::Check
+                | ErrorCode::Range
+                | ErrorCode::Model
+                | ErrorCode::Lineage
+                | ErrorCode::History
+                | ErrorCode::NotMine
+                | ErrorCode::Proof
+        );
+        if contradicts {
+            self.contradictions += 1;
+            if self.contradictions >= MAX_CONTRADICTIONS {
+                return Err(error.into());
             }
         }
+        Ok(())
     }
 
     async fn carry_out(&mut self) -> Result<(), Error> {
@@ -294,6 +344,7 @@ impl<S: LogStore + Archive> UserActor<S> {
                 Effect::Notify(Notice::Finished { round, ending, included, model }) => {
                     self.finished(round, ending, included, model).await?;
                 }
+                Effect::Notify(Notice::Apply { sum }) => self.apply(sum).await?,
                 Effect::Notify(Notice::Opened { .. }) => {}
             }
         }
@@ -328,6 +379,7 @@ impl<S: LogStore + Archive> UserActor<S> {
             | Kind::Decrypt
             | Kind::RoundResult
             | Kind::Publish
+            | Kind::Inclusion
             | Kind::Close => return Err(Error::Unexpected { what: "a user sends no message of this kind" }),
         }
         Ok(())
@@ -370,13 +422,18 @@ impl<S: LogStore + Archive> UserActor<S> {
         self.summary.rounds += 1;
         self.summary.included += u64::from(included);
         self.metrics.ended(ending);
-        if let Some(model) = model {
-            self.driver.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
+        if model.is_some() {
             self.driver.store.forget_models(round.next()).await?;
         }
         let _ = self.jobs.send(TrainingJob::Finished { round, included });
         Ok(())
     }
+}
+
+/// Returns the round that a message ends.
+fn ended_round(message: &[u8]) -> Option<Round> {
+    let header = Header::peek(message).ok()?;
+    header.round.filter(|_| header.kind == Kind::Close)
 }
 
 /// Starts the thread that trains, one job after the other.

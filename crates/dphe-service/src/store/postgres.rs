@@ -402,6 +402,17 @@ impl Archive for PgStore {
         self.write(query).await
     }
 
+    async fn round_messages(&mut self, round: Round) -> Result<Vec<(u8, Vec<u8>)>, StoreError> {
+        let query =
+            sqlx::query("SELECT kind, bytes FROM messages WHERE round = $1").bind(round_to_i64(round));
+        let rows = self.read(async |db| query.fetch_all(db).await).await?;
+        let read = |row: &PgRow| {
+            let kind = u8::try_from(row.try_get::<i16, _>(0)?).map_err(|_| StoreError::Damaged)?;
+            Ok((kind, row.try_get(1)?))
+        };
+        rows.iter().map(read).collect()
+    }
+
     async fn messages(&mut self, from: Round) -> Result<Vec<(Round, u8, Vec<u8>)>, StoreError> {
         let query =
             sqlx::query("SELECT round, kind, bytes FROM messages WHERE round >= $1 ORDER BY round, kind");

@@ -241,6 +241,16 @@ impl Archive for SqliteStore {
         .await
     }
 
+    async fn round_messages(&mut self, round: Round) -> Result<Vec<(u8, Vec<u8>)>, StoreError> {
+        let round = round_to_i64(round);
+        self.run(move |db| {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let select = "SELECT kind, bytes FROM messages WHERE round = ?";
+            db.prepare(select)?.query_map([round], row)?.collect()
+        })
+        .await
+    }
+
     async fn messages(&mut self, from: Round) -> Result<Vec<(Round, u8, Vec<u8>)>, StoreError> {
         let from = round_to_i64(from);
         let rows: Vec<(i64, u8, Vec<u8>)> = self

@@ -14,6 +14,7 @@ use dphe_federate::{DpheAverage, Simulation, SimulationParams, Stopwatch, Weight
 use dphe_learn::{Dataset, Features, Labels, Seed, Weights};
 use dphe_paillier::{DecryptionKey, Threads};
 use dphe_service::kit::{Kit, KitPlan, Protection, make_kits};
+use dphe_service::learning::LinearModelMaker;
 use dphe_service::task_file::{TaskFile, template};
 use rand_core::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
@@ -194,4 +195,9 @@ pub fn write_samples(user: usize, path: &Path) {
     let names: Vec<String> = (0..data.features().width()).map(|feature| format!("f{feature}")).collect();
     let text = names.join(",") + ",label\n" + &lines.join("\n") + "\n";
     std::fs::write(path, text).unwrap();
+}
+
+/// Computes the models of a task.
+pub fn model_maker(kit: &Kit) -> LinearModelMaker {
+    LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap()
 }

@@ -1,9 +1,11 @@
 //! The aggregator. In each round it asks for a ticket, collects uploads, freezes the sum, has it opened, publishes the
 //! new model and closes the round.
 
+mod ended;
 mod intake;
 mod recovery;
 
+pub use ended::EndedRound;
 pub use intake::{Checked, Intake, IntakeRound};
 
 use std::collections::BTreeMap;
@@ -19,12 +21,13 @@ use crate::names::named_enum;
 use crate::party::log::LogPoint;
 use crate::scheme::RoundParams;
 use crate::wire::{
-    Close, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Participant, Publish, RoundOpen,
-    RoundResult, RoundTicket, Signed, Upload, UploadAck, UploadParams,
+    AgreementKey, Close, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Participant,
+    ParticipantTree, Publish, RoundOpen, RoundResult, RoundTicket, SEAL_BYTES, Signed, SumContext, Upload,
+    UploadAck, UploadName, UploadParams, Writer,
 };
 use crate::{
-    Aggregator, AggregatorKeys, Collecting, Error, Overlap, PartyId, Roster, Round, SealedUpdate, UserId,
-    WeightSum,
+    Aggregator, AggregatorKeys, Blinds, Collecting, Error, OpenedSum, Overlap, PartyId, Roster, Round,
+    SealedUpdate, UserId,
 };
 
 /// An event of an aggregator.
@@ -52,6 +55,11 @@ pub enum AggregatorEvent {
         round: Round,
         /// The model.
         model: Vec<u8>,
+    },
+    /// Give up the opened sum of a round, because it is too large.
+    Reject {
+        /// The round.
+        round: Round,
     },
     /// Freeze the round with the updates that replicas collected, each with an [`Intake`].
     Collected {
@@ -91,11 +99,12 @@ named_enum! {
 pub struct AggregatorParty {
     session: Session,
     aggregator: Aggregator,
+    agreement: AgreementKey,
     /// The current round, or the next one.
     round: Round,
     state: State,
     /// How the last round ended, for users who ask later.
-    last: Option<Ended>,
+    last: Option<EndedRound>,
     /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
 }
@@ -107,7 +116,8 @@ enum State {
     Collecting(Box<Collection>),
     Frozen(FrozenRound, Signed<Freeze>, Vec<u8>),
     Requested(FrozenRound, Signed<Freeze>, Signed<Decrypt>),
-    Received(FrozenRound, Signed<Freeze>, Signed<RoundResult>),
+    /// The sum as it will be published is absent if opening failed.
+    Received(FrozenRound, Signed<Freeze>, Signed<RoundResult>, Option<Vec<u8>>),
     /// The end of the round is stored, but its checkpoint is not.
     Ended,
 }
@@ -117,7 +127,8 @@ enum State {
 struct FrozenRound {
     ticket: Signed<RoundTicket>,
     overlap: Option<Overlap>,
-    uploads: BTreeMap<UserId, Digest>,
+    uploads: BTreeMap<UserId, Participant>,
+    blinds: Blinds,
 }
 
 /// A round whose uploads are being collected.
@@ -125,14 +136,10 @@ struct FrozenRound {
 struct Collection {
     ticket: Signed<RoundTicket>,
     collecting: Collecting,
-    uploads: BTreeMap<UserId, Digest>,
+    uploads: BTreeMap<UserId, Participant>,
+    /// The key generator accepts no freeze before this time.
+    earliest: Time,
     deadline: Time,
-}
-
-#[derive(Clone, Debug)]
-struct Ended {
-    publish: Option<Signed<Publish>>,
-    close: Signed<Close>,
 }
 
 const OPEN: u8 = 1;
@@ -157,9 +164,14 @@ impl Party for AggregatorParty {
     ) -> Result<(Self, Vec<Action>), Error> {
         check_keys(&keys, &context.roster)?;
         let (session, recovery) = Session::open(PartyId::Aggregator, context)?;
+        let agreement = session.identity().agreement_key();
+        if agreement.public() != *session.roster.agreement() {
+            return Err(Error::Roster);
+        }
         let party = Self {
             session,
             aggregator: Aggregator::new(keys)?,
+            agreement,
             round: Round::FIRST,
             state: State::Idle,
             last: None,
@@ -179,6 +191,7 @@ impl Party for AggregatorParty {
             AggregatorEvent::Start { model, deadline } => self.announce_round(model, deadline, now, rng),
             AggregatorEvent::Poll { user, round } => self.poll(user, round),
             AggregatorEvent::NewModel { round, model } => self.publish(round, &model),
+            AggregatorEvent::Reject { round } => self.reject(round),
             AggregatorEvent::Collected { collected, uploads } => {
                 self.collected_elsewhere(*collected, &uploads, now)
             }
@@ -243,7 +256,16 @@ impl AggregatorParty {
     /// Returns empty sums of the current round. Partial sums that replicas collected are added to them and handed in
     /// as [`AggregatorEvent::Collected`].
     pub fn empty(&mut self) -> Collecting {
-        self.aggregator.begin_in(self.session.params(self.round))
+        let params = match self.state.ticket().cloned() {
+            Some(ticket) => self.session.params_of(&ticket),
+            None => self.session.params(self.round),
+        };
+        self.aggregator.begin_in(params)
+    }
+
+    /// Returns the last round that ended.
+    pub fn ended(&self) -> Option<&EndedRound> {
+        self.last.as_ref()
     }
 
     fn announce_round(
@@ -303,12 +325,14 @@ impl AggregatorParty {
     }
 
     fn collect(&mut self, ticket: Signed<RoundTicket>, now: Time) {
-        let deadline = now.after(ticket.message().deadline);
-        let collecting = self.aggregator.begin_in(self.session.params(self.round));
+        let least = self.session.roster.task().config().collect_min;
+        let deadline = now.after(ticket.message().deadline.max(least.into()));
+        let collecting = self.aggregator.begin_in(self.session.params_of(&ticket));
         self.state = State::Collecting(Box::new(Collection {
             ticket,
             collecting,
             uploads: BTreeMap::new(),
+            earliest: now.after(least.into()),
             deadline,
         }));
     }
@@ -318,7 +342,8 @@ impl AggregatorParty {
         upload.round().check(self.round)?;
         let message = upload.message();
         let known = self.state.uploads().and_then(|uploads| uploads.get(&user));
-        if known == Some(&message.body_hash) && self.state.ticket().map(Signed::hash) == Some(message.ticket)
+        if known.is_some_and(|known| known.body_hash == message.body_hash)
+            && self.state.ticket().map(Signed::hash) == Some(message.ticket)
         {
             return Ok(vec![self.ack(user, message.body_hash)]);
         }
@@ -330,14 +355,11 @@ impl AggregatorParty {
             State::Collecting(collection) => collection,
             _ => return Err(Error::Late { round }),
         };
-        collection.add_upload(upload, user, &self.session.roster, self.session.threads)?;
+        collection.add_upload(upload, user, &self.session.roster, &self.agreement, self.session.threads)?;
         let mut actions =
             vec![self.session.append(UPLOAD, &[&upload.to_bytes()]), self.ack(user, message.body_hash)];
-        if let State::Collecting(collection) = &self.state
-            && collection.uploads.len()
-                == self.session.roster.users().len().min(self.session.roster.task().max_users())
-        {
-            self.freeze(now, &mut actions);
+        if self.is_complete() {
+            self.freeze_or_wait(now, &mut actions);
         }
         Ok(actions)
     }
@@ -347,8 +369,29 @@ impl AggregatorParty {
         Action::Send { to: PartyId::User(user), message: ack.to_bytes() }
     }
 
+    /// Returns whether all users have uploaded.
+    fn is_complete(&self) -> bool {
+        let roster = &self.session.roster;
+        let all = roster.users().len().min(roster.task().max_users());
+        matches!(&self.state, State::Collecting(collection) if collection.uploads.len() == all)
+    }
+
+    /// Freezes the round, or waits until the key generator accepts it.
+    fn freeze_or_wait(&mut self, now: Time, actions: &mut Vec<Action>) {
+        match &self.state {
+            State::Collecting(collection) if now < collection.earliest => {
+                actions.push(Action::Wake(collection.earliest));
+            }
+            _ => self.freeze(now, actions),
+        }
+    }
+
     fn on_tick(&mut self, now: Time) -> Result<Vec<Action>, Error> {
         let mut actions = Vec::new();
+        if self.is_complete() {
+            self.freeze_or_wait(now, &mut actions);
+            return Ok(actions);
+        }
         if let State::Collecting(collection) = &self.state
             && now >= collection.deadline
         {
@@ -370,6 +413,9 @@ impl AggregatorParty {
         let (users, floor) = (collection.uploads.len(), self.session.roster.floor());
         if users < floor {
             return Err(Error::SetSmall { users, floor });
+        }
+        if now < collection.earliest {
+            return Err(Error::Early { least: self.session.roster.task().config().collect_min });
         }
         let mut actions = Vec::new();
         self.freeze(now, &mut actions);
@@ -402,7 +448,7 @@ impl AggregatorParty {
             return Err(Error::SetSmall { users, floor });
         }
         collected.check_count()?;
-        let by_user: BTreeMap<UserId, Digest> = uploads.iter().map(|p| (p.user, p.body_hash)).collect();
+        let by_user: BTreeMap<UserId, Participant> = uploads.iter().map(|p| (p.user, *p)).collect();
         if by_user.len() != uploads.len() || !by_user.keys().copied().eq(collected.users()) {
             return Err(Error::Storage { reason: "the users of the sum are not the listed participants" });
         }
@@ -410,7 +456,8 @@ impl AggregatorParty {
         let Some((round, freeze, body)) = self.take_sum() else {
             return Err(Error::SetSmall { users, floor });
         };
-        let mut actions = vec![self.session.append(COLLECTED, &[&freeze.to_bytes(), &body])];
+        let blinds = round.blinds.to_secret_bytes();
+        let mut actions = vec![self.session.append(COLLECTED, &[&freeze.to_bytes(), &body, &blinds])];
         self.state = State::Frozen(round, freeze, body);
         self.send_again(now, &mut actions);
         Ok(actions)
@@ -421,30 +468,31 @@ impl AggregatorParty {
         let State::Collecting(collection) = core::mem::replace(&mut self.state, State::Idle) else {
             return None;
         };
-        let Collection { ticket, collecting, uploads, deadline } = *collection;
+        let Collection { ticket, collecting, uploads, earliest, deadline } = *collection;
         let overlap = Some(collecting.overlap());
         match collecting.finish(self.session.threads) {
             Err(still) => {
                 let collecting = *still.collecting;
-                self.state =
-                    State::Collecting(Box::new(Collection { ticket, collecting, uploads, deadline }));
+                self.state = State::Collecting(Box::new(Collection {
+                    ticket,
+                    collecting,
+                    uploads,
+                    earliest,
+                    deadline,
+                }));
                 None
             }
-            Ok(sum) => {
-                let body = sum.to_bytes();
+            Ok(mut sum) => {
+                let (body, blinds) = (sum.to_bytes(), sum.take_blinds());
                 let freeze = Freeze {
                     ticket: ticket.hash(),
                     attempt: 1,
-                    mask: 0,
                     sum_hash: Digest::of_sum(&body),
                     occupied: sum.occupied() as u32,
-                    users: uploads
-                        .iter()
-                        .map(|(&user, &body_hash)| Participant { user, body_hash })
-                        .collect(),
+                    users: uploads.values().copied().collect(),
                 };
                 let freeze = self.session.sign(self.round, freeze, Vec::new());
-                Some((FrozenRound { ticket, overlap, uploads }, freeze, body))
+                Some((FrozenRound { ticket, overlap, uploads, blinds }, freeze, body))
             }
         }
     }
@@ -452,9 +500,9 @@ impl AggregatorParty {
     fn freeze_ack(&mut self, ack: &Signed<FreezeAck>, now: Time) -> Result<Vec<Action>, Error> {
         ack.round().check(self.round)?;
         let freeze = match &self.state {
-            State::Frozen(_, freeze, _) | State::Requested(_, freeze, _) | State::Received(_, freeze, _) => {
-                freeze
-            }
+            State::Frozen(_, freeze, _)
+            | State::Requested(_, freeze, _)
+            | State::Received(_, freeze, _, _) => freeze,
             _ => return Err(Error::Order { state: "the round is not frozen" }),
         };
         if ack.message().freeze != freeze.hash() || ack.message().attempt != freeze.message().attempt {
@@ -485,7 +533,7 @@ impl AggregatorParty {
         result.round().check(self.round)?;
         let (freeze, request) = match &self.state {
             State::Requested(_, freeze, request) => (freeze, request),
-            State::Received(_, _, known) => {
+            State::Received(_, _, known, _) => {
                 return if known.hash() == result.hash() {
                     Ok(Vec::new())
                 } else {
@@ -502,29 +550,54 @@ impl AggregatorParty {
         if expected != found {
             return Err(Error::Count { what: "users", expected, found, user: None });
         }
-        let sum = result.sum_in(&self.session.params(self.round))?;
+        if message.users_root != ParticipantTree::new(&freeze.message().users).root() {
+            return Err(Error::Proof);
+        }
+        let ticket = self.state.ticket().cloned().ok_or(Error::Ticket)?;
+        let opened = self.read_result(&ticket, &result)?;
         LogPoint::follow(&mut self.seen, result.message().log)?;
         let State::Requested(round, freeze, _) = core::mem::replace(&mut self.state, State::Idle) else {
             return Ok(Vec::new());
         };
         let mut actions = vec![self.session.append(RESULT, &[&result.to_bytes()])];
-        self.state = State::Received(round, freeze, result);
-        self.hand_on(sum, &mut actions);
+        self.state = State::Received(round, freeze, result, None);
+        self.hand_on(opened, &mut actions);
         Ok(actions)
     }
 
-    /// Hands the sum to the program, or ends a round without one.
-    fn hand_on(&mut self, sum: Option<WeightSum>, actions: &mut Vec<Action>) {
-        let State::Received(round, ..) = &self.state else { return };
-        match sum {
-            Some(sum) => actions.push(Action::Notify(Notice::Opened { sum, overlap: round.overlap })),
-            None => self.end(Ending::Failed, None, actions),
+    fn read_result(
+        &mut self,
+        ticket: &Signed<RoundTicket>,
+        result: &Signed<RoundResult>,
+    ) -> Result<Option<OpenedSum>, Error> {
+        let params = self.session.params_of(ticket);
+        let (users, key) = (result.message().users as usize, self.aggregator.encryption_key());
+        result.sum_in(&SumContext { params: &params, users, key })
+    }
+
+    /// Removes the masks and hands the sum to the program, or ends a round without a usable one.
+    fn hand_on(&mut self, opened: Option<OpenedSum>, actions: &mut Vec<Action>) {
+        let State::Received(round, _, _, published) = &mut self.state else { return };
+        let Some(opened) = opened else { return self.end(Ending::Failed, None, actions) };
+        let read = match opened {
+            OpenedSum::Clear(sum) => Ok((sum.to_bytes(), sum)),
+            OpenedSum::Masked(masked) => masked
+                .unmask(&self.aggregator, &round.blinds)
+                .and_then(|sum| Ok((sum.to_bytes(), sum.decode_unchecked(&self.aggregator)?))),
+        };
+        match read {
+            Ok((bytes, sum)) => {
+                *published = Some(bytes);
+                actions.push(Action::Notify(Notice::Opened { sum, overlap: round.overlap }));
+            }
+            // an upload was invalid
+            Err(_) => self.end(Ending::Rejected, None, actions),
         }
     }
 
     fn publish(&mut self, round: Round, model: &[u8]) -> Result<Vec<Action>, Error> {
         round.check(self.round)?;
-        let State::Received(_, freeze, result) = &self.state else {
+        let State::Received(_, _, result, Some(sum)) = &self.state else {
             return Err(Error::Order { state: "the round has no opened sum" });
         };
         if model.len() > self.session.roster.task().config().max_model_bytes as usize {
@@ -533,12 +606,21 @@ impl AggregatorParty {
         let publish = Publish {
             result: result.head().clone(),
             model: Digest::of_model(model),
-            model_bytes: model.len() as u32,
-            users: freeze.message().users.clone(),
+            sum_hash: Digest::of_payload(sum),
         };
-        let publish = self.session.sign(self.round, publish, model.to_vec());
+        let publish = self.session.sign(self.round, publish, sum.clone());
         let mut actions = Vec::new();
         self.end(Ending::Published, Some(publish), &mut actions);
+        Ok(actions)
+    }
+
+    fn reject(&mut self, round: Round) -> Result<Vec<Action>, Error> {
+        round.check(self.round)?;
+        let State::Received(..) = &self.state else {
+            return Err(Error::Order { state: "the round has no opened sum" });
+        };
+        let mut actions = Vec::new();
+        self.end(Ending::Rejected, None, &mut actions);
         Ok(actions)
     }
 
@@ -556,23 +638,27 @@ impl AggregatorParty {
     }
 
     fn end(&mut self, ending: Ending, publish: Option<Signed<Publish>>, actions: &mut Vec<Action>) {
+        let Some(ticket) = self.state.ticket().cloned() else { return };
+        let users = match (&publish, &self.state) {
+            (Some(_), State::Received(_, freeze, ..)) => freeze.message().users.clone(),
+            _ => Vec::new(),
+        };
         let hash = publish.as_ref().map_or(Digest::ZERO, Signed::hash);
         let close = self.session.sign(self.round, Close { ending, publish: hash }, Vec::new());
-        let published = publish.as_ref().map(Signed::to_bytes);
-        let messages: Vec<&[u8]> = published.as_deref().into_iter().collect();
-        let close_bytes = close.to_bytes();
-        let messages = [&[&close_bytes[..]], &messages[..]].concat();
-        actions.push(self.session.append(END, &messages));
-        self.last = Some(Ended { publish, close });
+        let ended = EndedRound::new(ticket, close, publish, users);
+        let mut out = Writer::new();
+        ended.write(&mut out);
+        actions.push(self.session.append(END, &[out.as_bytes()]));
+        self.last = Some(ended);
         self.state = State::Ended;
         self.finish(actions);
     }
 
     /// Announces the end of the round, and replaces the log by a checkpoint.
     fn finish(&mut self, actions: &mut Vec<Action>) {
-        let Some(ended) = self.last.clone() else { return };
-        let close = ended.close.to_bytes();
-        // users fetch the model themselves, so that not all of them get it at once
+        let Some(ended) = &self.last else { return };
+        let (close, ending) = (ended.close().to_bytes(), ended.close().message().ending);
+        // users fetch the sum themselves, so that not all of them get it at once
         actions.push(Action::Announce(close.clone()));
         actions.push(Action::Send { to: PartyId::KeyGenerator, message: close });
         let round = self.round;
@@ -581,7 +667,6 @@ impl AggregatorParty {
         self.aggregator.advance(self.round);
         let checkpoint = self.write_checkpoint();
         actions.push(self.session.checkpoint(checkpoint));
-        let ending = ended.close.message().ending;
         actions.push(Action::Notify(Notice::Finished {
             round,
             ending: Some(ending),
@@ -590,21 +675,22 @@ impl AggregatorParty {
         }));
     }
 
-    /// Answers a user with the end of the last round, and with the ticket of the current one.
+    /// Answers a user with the end of the last round if that is the user's round, and with the ticket of the current
+    /// one. The program answers users who are farther behind from its archive.
     fn poll(&self, user: UserId, round: Round) -> Result<Vec<Action>, Error> {
         if !self.session.roster.contains(user) {
             return Err(Error::UnknownUser(user));
         }
-        let to = PartyId::User(user);
-        let mut actions = Vec::new();
-        if let Some(ended) = self.last.as_ref().filter(|ended| ended.close.round() >= round) {
-            actions.extend(ended.publish.iter().map(|p| Action::Send { to, message: p.to_bytes() }));
-            actions.push(Action::Send { to, message: ended.close.to_bytes() });
+        let mut messages = Vec::new();
+        if let Some(ended) = self.last.as_ref().filter(|ended| ended.round() == round) {
+            messages.extend(ended.inclusion(user, self.session.identity(), &self.session.roster));
+            messages.extend(ended.messages());
         }
         if let State::Collecting(collection) = &self.state {
-            actions.push(Action::Send { to, message: collection.ticket.to_bytes() });
+            messages.push(collection.ticket.to_bytes());
         }
-        Ok(actions)
+        let to = PartyId::User(user);
+        Ok(messages.into_iter().map(|message| Action::Send { to, message }).collect())
     }
 
     /// Sends messages again that the key generator has not answered.
@@ -614,7 +700,7 @@ impl AggregatorParty {
             State::Idle | State::Received(..) | State::Ended => return,
             State::Announced(open) => {
                 // the close of the previous round may have been lost
-                let last = self.last.iter().map(|ended| ended.close.to_bytes());
+                let last = self.last.iter().map(|ended| ended.close().to_bytes());
                 actions.extend(last.chain([open.to_bytes()]).map(|message| Action::Send { to, message }));
             }
             State::Collecting(collection) => {
@@ -638,14 +724,16 @@ impl Collection {
         upload: &Signed<Upload>,
         user: UserId,
         roster: &Roster,
+        agreement: &AgreementKey,
         threads: Threads,
     ) -> Result<(), Error> {
         if self.uploads.contains_key(&user) {
             return Err(Error::Conflict { what: "upload of this user" });
         }
-        let update = sealed_update(upload, user, self.ticket.hash(), roster, self.collecting.params())?;
+        let params = self.collecting.params();
+        let update = sealed_update(upload, user, self.ticket.hash(), roster, agreement, params)?;
         self.collecting.accept(update, threads)?;
-        self.uploads.insert(user, upload.message().body_hash);
+        self.uploads.insert(user, Participant::of(upload, user));
         Ok(())
     }
 }
@@ -656,6 +744,7 @@ fn sealed_update(
     user: UserId,
     ticket: Digest,
     roster: &Roster,
+    agreement: &AgreementKey,
     params: &RoundParams,
 ) -> Result<SealedUpdate, Error> {
     let (message, body) = (upload.message(), upload.body());
@@ -665,12 +754,13 @@ fn sealed_update(
     if &message.key_id != roster.key_id() {
         return Err(Error::KeyId { user });
     }
-    let upload = UploadParams { params, user, count: message.count };
-    let shards = upload.check_size(body)?;
+    let content = UploadParams { params, user, count: message.count, salt: message.salt };
+    let shards = content.check_size(body.len().saturating_sub(SEAL_BYTES))?;
     if Digest::of_upload(body) != message.body_hash {
         return Err(Error::Encoding { reason: "the body is not the one that the header names" });
     }
-    upload.read(shards, body)
+    let name = UploadName { task: roster.task().id(), round: upload.round(), user, ticket };
+    content.read(shards, &agreement.open(name, body)?)
 }
 
 impl State {
@@ -684,7 +774,7 @@ impl State {
         }
     }
 
-    fn uploads(&self) -> Option<&BTreeMap<UserId, Digest>> {
+    fn uploads(&self) -> Option<&BTreeMap<UserId, Participant>> {
         match self {
             Self::Idle | Self::Announced(_) | Self::Ended => None,
             Self::Collecting(collection) => Some(&collection.uploads),

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::log::{Log, LogPoint, Recovered};
 use super::{Action, Time};
 use crate::scheme::RoundParams;
-use crate::wire::{Message, Reader, Signed, Writer};
+use crate::wire::{Message, Reader, RoundTicket, Signed, Writer};
 use crate::{Digest, Error, IdentityKey, PartyId, Roster, Round};
 
 /// The inputs of [`Party::start`](super::Party::start) besides keys and time.
@@ -71,6 +71,19 @@ impl Session {
             self.params = Memo(Arc::new(RoundParams::new(self.roster.task(), round)));
         }
         self.params.0.clone()
+    }
+
+    /// Returns the parameters of the round of a ticket.
+    pub(super) fn params_of(&mut self, ticket: &Signed<RoundTicket>) -> Arc<RoundParams> {
+        let (params, hash) = (self.params(ticket.round()), ticket.hash());
+        if params.ticket() != hash {
+            self.params = Memo(Arc::new(params.with_ticket(hash)));
+        }
+        self.params.0.clone()
+    }
+
+    pub(super) fn identity(&self) -> &IdentityKey {
+        &self.identity
     }
 
     pub(super) fn sign<M: Message>(&self, round: Round, message: M, body: Vec<u8>) -> Signed<M> {
@@ -142,10 +155,6 @@ impl<'a> Record<'a> {
             messages.push(input.take(length)?);
         }
         Ok((tag, Self(messages)))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
     }
 
     pub(super) fn bytes(&self, at: usize) -> Result<&'a [u8], Error> {

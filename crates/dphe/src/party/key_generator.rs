@@ -1,5 +1,6 @@
 //! The key generator. In each round it issues one ticket, commits to one sum and opens it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rand_core::CryptoRng;
@@ -7,12 +8,13 @@ use zeroize::Zeroizing;
 
 use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session};
 use super::log::LogPoint;
-use super::{Action, Party, PartyContext, Time};
+use super::{Action, Party, PartyContext, Time, history};
 use crate::names::named_enum;
-use crate::scheme::{RoundParams, SealedSum, UserSharedSeed};
+use crate::scheme::{MaskSeed, RoundParams, SealedSum, UserSharedSeed};
 use crate::wire::{
-    Close, DecodeWith as _, Decrypt, Encode as _, Freeze, FreezeAck, Header, Kind, Message, Outcome,
-    Participant, Reader, RoundOpen, RoundResult, RoundTicket, Signed, SumParams, Writer, check_set,
+    Close, DecodeWith as _, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, LastOutcome,
+    Message, Outcome, Participant, ParticipantTree, Reader, RoundOpen, RoundResult, RoundTicket, Signed,
+    SumParams, Writer, check_set,
 };
 use crate::{Digest, Error, KeyGenerator, PartyId, Roster, Round, UserId};
 
@@ -49,9 +51,21 @@ pub struct KeyGeneratorParty {
     /// The current round, or the next one.
     round: Round,
     state: State,
-    /// The participants of every opened sum, with the model that the round started from. The differencing rule needs
-    /// them.
-    released: Vec<(Digest, Vec<UserId>)>,
+    /// The history of the task before the current round, and what became of the last one.
+    history: Digest,
+    last: LastOutcome,
+    /// How many sums were opened or failed, and how many of them failed.
+    opened: u32,
+    failures: u32,
+    /// The sets of users whose sums were released on the latest model, at most two.
+    released: Released,
+}
+
+/// The sets of users whose sums were released on one model.
+#[derive(Debug)]
+struct Released {
+    model: Digest,
+    sets: Vec<Vec<UserId>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +83,8 @@ enum State {
 struct Ticketed {
     open: Signed<RoundOpen>,
     ticket: Signed<RoundTicket>,
+    /// When the ticket was issued. After a restart, when the key generator started.
+    since: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -90,12 +106,17 @@ impl Party for KeyGeneratorParty {
     fn start(keys: KeyGenerator, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
         context.roster.check_task(keys.task(), keys.encryption_key())?;
         let (session, recovery) = Session::open(PartyId::KeyGenerator, context)?;
+        let history = history::first(&session.roster);
         let party = Self {
             session,
             key_generator: keys,
             round: Round::FIRST,
             state: State::Idle,
-            released: Vec::new(),
+            history,
+            last: LastOutcome::None,
+            opened: 0,
+            failures: 0,
+            released: Released { model: Digest::ZERO, sets: Vec::new() },
         };
         recovery.run(party, now)
     }
@@ -110,8 +131,8 @@ impl Party for KeyGeneratorParty {
         match event {
             KeyGeneratorEvent::Tick => Ok(self.answer(rng)),
             KeyGeneratorEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
-                Kind::RoundOpen => self.issue_ticket(Signed::decode(&bytes, roster)?),
-                Kind::Freeze => self.freeze(Signed::decode(&bytes, roster)?),
+                Kind::RoundOpen => self.issue_ticket(Signed::decode(&bytes, roster)?, now),
+                Kind::Freeze => self.freeze(Signed::decode(&bytes, roster)?, now),
                 Kind::Decrypt => self.commit(Signed::decode(&bytes, roster)?, now),
                 Kind::Close => self.close(&Signed::decode(&bytes, roster)?),
                 _ => Err(Error::Version),
@@ -152,9 +173,9 @@ impl KeyGeneratorParty {
         self.session.log.point()
     }
 
-    fn issue_ticket(&mut self, open: Signed<RoundOpen>) -> Result<Vec<Action>, Error> {
+    fn issue_ticket(&mut self, open: Signed<RoundOpen>, now: Time) -> Result<Vec<Action>, Error> {
         open.round().check(self.round)?;
-        if let Some(Ticketed { open: known, ticket }) = self.state.ticketed() {
+        if let Some(Ticketed { open: known, ticket, .. }) = self.state.ticketed() {
             return if known.hash() == open.hash() {
                 Ok(vec![to_aggregator(ticket)])
             } else {
@@ -173,6 +194,7 @@ impl KeyGeneratorParty {
         if message.support != support {
             return Err(Error::SupportDigest);
         }
+        self.check_budget()?;
         let ticket = RoundTicket {
             open: open.hash(),
             model: message.model,
@@ -180,16 +202,30 @@ impl KeyGeneratorParty {
             roster: message.roster,
             support: message.support,
             deadline: message.deadline,
+            history: self.history,
+            last: self.last,
             log: self.session.log.point(),
         };
         let ticket = self.session.sign(open.round(), ticket, Vec::new());
         let record = self.session.append(TICKET, &[&open.to_bytes(), &ticket.to_bytes()]);
         let actions = vec![record, to_aggregator(&ticket)];
-        self.state = State::Ticketed(Ticketed { open, ticket });
+        self.state = State::Ticketed(Ticketed { open, ticket, since: now });
         Ok(actions)
     }
 
-    fn freeze(&mut self, freeze: Signed<Freeze>) -> Result<Vec<Action>, Error> {
+    /// Refuses further rounds once the sums that the policy allows were opened, or too many openings failed.
+    fn check_budget(&self) -> Result<(), Error> {
+        let config = self.session.roster.task().config();
+        if self.opened >= config.rounds {
+            return Err(Error::Rounds { most: config.rounds });
+        }
+        if self.failures >= u32::from(config.max_failures) {
+            return Err(Error::Failures { most: config.max_failures });
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self, freeze: Signed<Freeze>, now: Time) -> Result<Vec<Action>, Error> {
         freeze.round().check(self.round)?;
         let ticketed =
             self.state.ticketed().ok_or(Error::Order { state: "the round has no ticket yet" })?.clone();
@@ -205,9 +241,6 @@ impl KeyGeneratorParty {
         }
         if message.ticket != ticketed.ticket.hash() {
             return Err(Error::Ticket);
-        }
-        if message.mask != 0 {
-            return Err(Error::Profile { what: "a mask of the aggregator" });
         }
         let frozen = last.map_or(0, |last| last.freeze.message().attempt);
         let max = self.session.roster.task().config().max_attempts;
@@ -232,6 +265,15 @@ impl KeyGeneratorParty {
             });
         }
         self.check_differences(&ticketed.ticket.message().model, &message.users)?;
+        let least = self.session.roster.task().config().collect_min;
+        if now < ticketed.since.after(least.into()) {
+            return Err(Error::Early { least });
+        }
+        // without the floor's worth of users who uploaded for this ticket, there is no sum to open
+        let ticket = ticketed.ticket.hash();
+        for participant in &message.users {
+            participant.verify(&self.session.roster, self.round, ticket)?;
+        }
         let ack =
             FreezeAck { freeze: freeze.hash(), attempt: message.attempt, log: self.session.log.point() };
         let ack = self.session.sign(freeze.round(), ack, Vec::new());
@@ -241,34 +283,31 @@ impl KeyGeneratorParty {
         Ok(actions)
     }
 
-    /// Refuses participants that differ by one user from those of an opened sum on the same model. The difference of
-    /// the two sums would be that user's update.
+    /// Refuses participants whose sum, together with sums released on the same model, could reveal single updates: a
+    /// third set, or a second one that differs from the first by fewer users than the floor.
     fn check_differences(&self, model: &Digest, users: &[Participant]) -> Result<(), Error> {
-        let differs_by_one = |set: &[UserId]| {
-            let (mut a, mut b) = (set.iter().copied().peekable(), users.iter().map(|p| p.user).peekable());
-            let mut differences = 0;
-            loop {
-                match (a.peek(), b.peek()) {
-                    (None, None) => return differences == 1,
-                    (Some(x), Some(y)) if x == y => {
-                        a.next();
-                        b.next();
-                        continue;
-                    }
-                    (Some(x), Some(y)) if x < y => a.next(),
-                    (Some(_), None) => a.next(),
-                    _ => b.next(),
-                };
-                differences += 1;
-            }
+        let users: BTreeSet<UserId> = users.iter().map(|participant| participant.user).collect();
+        let difference = |set: &[UserId]| {
+            let common = set.iter().filter(|user| users.contains(user)).count();
+            set.len() + users.len() - 2 * common
         };
-        let mut sets = self.released.iter().filter(|(base, _)| base == model);
-        if sets.any(|(_, set)| differs_by_one(set)) { Err(Error::SetDifference) } else { Ok(()) }
+        let sets = if self.released.model == *model { &self.released.sets[..] } else { &[] };
+        let differences: Vec<usize> = sets.iter().map(|set| difference(set)).collect();
+        match differences[..] {
+            _ if differences.contains(&0) => Ok(()),
+            [] => Ok(()),
+            [one] if one >= self.session.roster.floor() => Ok(()),
+            _ => Err(Error::SetDifference),
+        }
     }
 
     fn commit(&mut self, request: Signed<Decrypt>, now: Time) -> Result<Vec<Action>, Error> {
         request.round().check(self.round)?;
-        let params = self.session.params(self.round);
+        let ticket = self.state.ticketed().map(|ticketed| ticketed.ticket.clone());
+        let params = match &ticket {
+            Some(ticket) => self.session.params_of(ticket),
+            None => self.session.params(self.round),
+        };
         let (ticketed, frozen) = match &self.state {
             State::Idle | State::Ticketed(_) => {
                 return Err(Error::Order { state: "the round is not frozen" });
@@ -301,11 +340,20 @@ impl KeyGeneratorParty {
         Ok(vec![record, Action::Wake(now)])
     }
 
-    /// Remembers the participants of an opened sum. A failed result reveals nothing.
+    /// Remembers the participants of an opened sum. A failed result reveals nothing but that it failed.
     fn remember(&mut self, ticketed: &Ticketed, frozen: &Frozen, result: &Signed<RoundResult>) {
-        if result.message().outcome == Outcome::Released {
-            let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
-            self.released.push((ticketed.ticket.message().model, users));
+        self.opened = self.opened.saturating_add(1);
+        if result.message().outcome == Outcome::Failed {
+            self.failures = self.failures.saturating_add(1);
+            return;
+        }
+        let model = ticketed.ticket.message().model;
+        if self.released.model != model {
+            self.released = Released { model, sets: Vec::new() };
+        }
+        let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
+        if !self.released.sets.contains(&users) {
+            self.released.sets.push(users);
         }
     }
 
@@ -318,7 +366,7 @@ impl KeyGeneratorParty {
                 return Vec::new();
             }
         };
-        let params = self.session.params(request.round());
+        let params = self.session.params_of(&ticketed.ticket);
         let sum = sum.map_or_else(|| read_sum(params, &request, &frozen), |sum| Ok(*sum));
         let opened = sum
             .and_then(|sum| self.key_generator.open(sum, rng, self.session.threads))
@@ -332,6 +380,7 @@ impl KeyGeneratorParty {
             request: request.hash(),
             outcome,
             users: frozen.freeze.message().users.len() as u32,
+            users_root: ParticipantTree::new(&frozen.freeze.message().users).root(),
             payload_hash: Digest::of_payload(&payload),
             log: self.session.log.point(),
         };
@@ -349,11 +398,28 @@ impl KeyGeneratorParty {
             return Ok(Vec::new());
         }
         close.round().check(self.round)?;
-        match self.state {
+        let &Close { ending, publish } = close.message();
+        let (ticket, outcome, root) = match &self.state {
             State::Idle => return Err(Error::Order { state: "the round has no ticket yet" }),
             State::Committed(..) => return Err(Error::Order { state: "a sum is being opened" }),
-            _ => {}
+            State::Ticketed(ticketed) | State::Frozen(ticketed, _) => {
+                (&ticketed.ticket, LastOutcome::NotOpened, Digest::ZERO)
+            }
+            State::Answered(ticketed, _, _, result) => {
+                let message = result.message();
+                let outcome = match message.outcome {
+                    Outcome::Released => LastOutcome::Released,
+                    Outcome::Failed => LastOutcome::Failed,
+                };
+                (&ticketed.ticket, outcome, message.users_root)
+            }
+        };
+        if ending.outcome() != outcome || (ending == Ending::Published) == (publish == Digest::ZERO) {
+            return Err(Error::Ending);
         }
+        let published = (ending == Ending::Published).then_some((publish, root));
+        self.history = history::next(self.history, &self.session.roster, ticket, ending, published);
+        self.last = outcome;
         self.round = self.round.next();
         self.state = State::Idle;
         self.key_generator.advance(self.round);
@@ -367,8 +433,20 @@ impl KeyGeneratorParty {
         let (round, key) = self.key_generator.user_shared_seed().to_parts();
         out.put(&round);
         out.put(key);
-        for (model, users) in &self.released {
-            out.put(model);
+        let masks = self.key_generator.mask_seeds();
+        out.u32(masks.len() as u32);
+        for (user, seed) in masks {
+            let (round, key) = seed.to_parts();
+            out.put(user);
+            out.put(&round);
+            out.put(key);
+        }
+        out.put(&self.history);
+        out.put(&self.last);
+        out.u32(self.opened);
+        out.u32(self.failures);
+        out.put(&self.released.model);
+        for users in &self.released.sets {
             out.u32(users.len() as u32);
             users.iter().for_each(|user| out.put(user));
         }
@@ -379,23 +457,34 @@ impl KeyGeneratorParty {
 impl Recover for KeyGeneratorParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
-        self.key_generator.resume(UserSharedSeed::from_parts(input.get()?, input.get()?), self.round);
+        let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
+        let count = input.u32()?;
+        let mut masks = BTreeMap::new();
+        for _ in 0..count {
+            masks.insert(input.get()?, MaskSeed::from_parts(input.get()?, input.get()?));
+        }
+        self.key_generator.resume(us, masks, self.round);
+        self.history = input.get()?;
+        self.last = input.get()?;
+        self.opened = input.get()?;
+        self.failures = input.get()?;
+        self.released = Released { model: input.get()?, sets: Vec::new() };
         while !input.rest().is_empty() {
-            let model = input.get()?;
             let count = input.u32()?;
             let users = (0..count).map(|_| input.get()).collect::<Result<_, _>>()?;
-            self.released.push((model, users));
+            self.released.sets.push(users);
         }
         Ok(())
     }
 
-    fn replay(&mut self, tag: u8, record: &Record<'_>, _: Time) -> Result<(), Error> {
+    fn replay(&mut self, tag: u8, record: &Record<'_>, now: Time) -> Result<(), Error> {
         let roster = &self.session.roster;
         let state = core::mem::replace(&mut self.state, State::Idle);
         self.state = match (tag, state) {
             (TICKET, State::Idle) => State::Ticketed(Ticketed {
                 open: record.message(0, roster)?,
                 ticket: record.message(1, roster)?,
+                since: now,
             }),
             (FREEZE, State::Ticketed(ticketed) | State::Frozen(ticketed, _)) => {
                 let frozen = Frozen { freeze: record.message(0, roster)?, ack: record.message(1, roster)? };
@@ -452,6 +541,8 @@ fn read_sum(
     request: &Signed<Decrypt>,
     frozen: &Frozen,
 ) -> Result<SealedSum, Error> {
-    let users = frozen.freeze.message().users.iter().map(|participant| participant.user).collect();
-    SealedSum::from_bytes(request.body(), &SumParams { params, users, occupied: request.message().occupied })
+    let listed = &frozen.freeze.message().users;
+    let (users, salts) = listed.iter().map(|participant| (participant.user, participant.salt)).unzip();
+    let occupied = request.message().occupied;
+    SealedSum::from_bytes(request.body(), &SumParams { params, users, salts, occupied })
 }

@@ -73,7 +73,7 @@ impl Log {
     /// Creates the empty log of a party.
     pub fn new(party: PartyId, roster: &Roster) -> Self {
         let mut out = Writer::new();
-        out.bytes(b"DPHELOG1");
+        out.bytes(b"DPHELOG2");
         out.put(&party);
         out.bytes(roster.task().id().as_bytes());
         out.put(&roster.hash());

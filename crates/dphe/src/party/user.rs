@@ -1,17 +1,18 @@
 //! The user. In each round it seals one update once, and sends it until it is acknowledged.
 
 use rand_core::CryptoRng;
+use zeroize::Zeroizing;
 
 use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, write_point};
 use super::log::LogPoint;
-use super::{Action, Notice, Party, PartyContext, RETRY, Time};
+use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
 use crate::names::named_enum;
-use crate::scheme::{UserAggregatorSeed, UserSharedSeed};
+use crate::scheme::{MaskSeed, UncheckedSum, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{
-    Close, Encode as _, Ending, Header, Kind, Publish, Reader, RoundTicket, Signed, Upload, UploadAck,
-    Writer, check_set,
+    Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
+    RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName, Writer, root_of,
 };
-use crate::{Digest, Error, PartyId, Roster, Round, Update, User, UserKeys};
+use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserKeys, WeightSum};
 
 /// An event of a user.
 #[derive(Debug)]
@@ -30,6 +31,13 @@ pub enum UserEvent {
         /// The update.
         update: Update,
     },
+    /// The model that follows from the sum of [`Notice::Apply`].
+    Applied {
+        /// The round.
+        round: Round,
+        /// The model.
+        model: Vec<u8>,
+    },
     /// Another message has arrived.
     Message(Vec<u8>),
     /// The time that [`Action::Wake`] asked for has come.
@@ -47,6 +55,8 @@ named_enum! {
         Prepared = "prepared",
         /// The aggregator has acknowledged the upload.
         Uploaded = "uploaded",
+        /// The sum is published and correct; the user computes the new model.
+        Checking = "checking",
     }
 }
 
@@ -60,6 +70,14 @@ pub struct UserParty {
     state: State,
     /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
+    /// The digest of the model that follows from the rounds so far.
+    model: Digest,
+    /// The history of the task before the current round.
+    history: Digest,
+    /// The ticket of a current round in which the user does not take part. Not stored, because it is sent again.
+    known: Option<Signed<RoundTicket>>,
+    /// The aggregator's proof that the user's update is in the sum. Not stored, because it is sent again.
+    inclusion: Option<Signed<Inclusion>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +87,17 @@ enum State {
     /// The upload is stored. No other update is sealed in this round.
     Prepared(Signed<RoundTicket>, Signed<Upload>),
     Uploaded(Signed<RoundTicket>, Signed<Upload>),
+    /// The sum was checked. The log holds the state before, so that the sum is fetched again after a restart.
+    Checking(Signed<RoundTicket>, Box<CheckedRound>),
+}
+
+/// A round whose published sum was checked.
+#[derive(Debug)]
+struct CheckedRound {
+    publish: Digest,
+    users_root: Digest,
+    model: Digest,
+    included: bool,
 }
 
 const TICKET: u8 = 1;
@@ -89,6 +118,7 @@ impl Party for UserParty {
         let roster = &self.session.roster;
         match event {
             UserEvent::Begin { ticket, model } => self.begin(Signed::decode(&ticket, roster)?, &model, now),
+            UserEvent::Applied { round, model } => self.applied(round, model, now),
             UserEvent::Update { round, update } => self.update(round, &update, now, rng),
             // training continues and is not asked for again, but the round may end meanwhile
             UserEvent::Tick if matches!(self.state, State::Ticketed(_)) => {
@@ -100,6 +130,8 @@ impl Party for UserParty {
                 Ok(actions)
             }
             UserEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
+                Kind::RoundTicket => self.learn_ticket(Signed::decode(&bytes, roster)?, now),
+                Kind::Inclusion => self.include(Signed::decode(&bytes, roster)?),
                 Kind::UploadAck => self.ack(&Signed::decode(&bytes, roster)?, now),
                 Kind::Publish => self.publish(&Signed::decode(&bytes, roster)?, now),
                 Kind::Close => self.close(&Signed::decode(&bytes, roster)?, now),
@@ -130,6 +162,7 @@ impl Party for UserParty {
             State::Ticketed(_) => UserPhase::Ticketed,
             State::Prepared(..) => UserPhase::Prepared,
             State::Uploaded(..) => UserPhase::Uploaded,
+            State::Checking(..) => UserPhase::Checking,
         }
     }
 }
@@ -143,7 +176,24 @@ impl UserParty {
     ) -> Result<(Self, Vec<Action>), Error> {
         let (session, recovery) = Session::open(PartyId::User(keys.user), context)?;
         let user = User::new(keys)?;
-        recovery.run(Self { session, user, round: Round::FIRST, state: State::Idle, seen: None }, now)
+        let (model, history) = (session.roster.initial_model(), history::first(&session.roster));
+        let party = Self {
+            session,
+            user,
+            round: Round::FIRST,
+            state: State::Idle,
+            seen: None,
+            model,
+            history,
+            known: None,
+            inclusion: None,
+        };
+        recovery.run(party, now)
+    }
+
+    /// Returns the digest of the model that follows from the rounds so far.
+    pub fn model(&self) -> Digest {
+        self.model
     }
 
     /// Returns the hash of the current round's ticket, if the user has it.
@@ -152,19 +202,52 @@ impl UserParty {
     }
 
     fn begin(&mut self, ticket: Signed<RoundTicket>, model: &[u8], now: Time) -> Result<Vec<Action>, Error> {
+        if let Some(actions) = self.take_known(&ticket, now)? {
+            return Ok(actions);
+        }
+        self.check_ticket(&ticket)?;
+        if ticket.message().model != Digest::of_model(model) {
+            return Err(Error::Model);
+        }
+        self.seen = Some(ticket.message().log);
+        let mut actions = vec![self.session.append(TICKET, &[&ticket.to_bytes()])];
+        self.known = None;
+        self.state = State::Ticketed(ticket);
+        self.proceed(now, &mut actions);
+        Ok(actions)
+    }
+
+    /// Learns the ticket of a round that ended without this user.
+    fn learn_ticket(&mut self, ticket: Signed<RoundTicket>, now: Time) -> Result<Vec<Action>, Error> {
+        if let Some(actions) = self.take_known(&ticket, now)? {
+            return Ok(actions);
+        }
+        self.check_ticket(&ticket)?;
+        self.known = Some(ticket);
+        Ok(Vec::new())
+    }
+
+    /// Returns what to do about a ticket that is not new: nothing, or to ask how the current round ended if the ticket
+    /// is of a later one.
+    fn take_known(&self, ticket: &Signed<RoundTicket>, now: Time) -> Result<Option<Vec<Action>>, Error> {
         let (round, current) = (ticket.round(), self.round);
         if round < current {
             return Err(Error::Stale { round, current });
         }
-        self.user.check_ahead(round)?;
-        if let Some(known) = self.state.ticket()
-            && round == current
-        {
-            return if known.hash() == ticket.hash() { Ok(Vec::new()) } else { Err(Error::Ticket) };
+        if round > current {
+            return Ok(Some(vec![Action::Poll(current), Action::Wake(now.after(RETRY))]));
         }
-        let support = self.session.params(round).support().digest();
-        let roster = &self.session.roster;
-        let message = ticket.message();
+        match self.state.ticket() {
+            Some(known) if known.hash() == ticket.hash() => Ok(Some(Vec::new())),
+            Some(_) => Err(Error::Ticket),
+            None => Ok(None),
+        }
+    }
+
+    /// Checks a ticket of the current round against everything that this user knows of the task.
+    fn check_ticket(&mut self, ticket: &Signed<RoundTicket>) -> Result<(), Error> {
+        let support = self.session.params(ticket.round()).support().digest();
+        let (roster, message) = (&self.session.roster, ticket.message());
         if message.policy != roster.task().policy_hash() {
             return Err(Error::Policy);
         }
@@ -174,20 +257,25 @@ impl UserParty {
         if message.support != support {
             return Err(Error::SupportDigest);
         }
-        if message.model != Digest::of_model(model) {
-            return Err(Error::Model);
+        if message.model != self.model {
+            return Err(Error::Lineage);
         }
-        LogPoint::check(self.seen, message.log)?;
-        let mut actions = Vec::new();
-        if round > current {
-            self.report_missed(&mut actions);
-            self.leave(round, &mut actions);
+        if message.history != self.history {
+            return Err(Error::History);
         }
-        self.seen = Some(message.log);
-        actions.push(self.session.append(TICKET, &[&ticket.to_bytes()]));
-        self.state = State::Ticketed(ticket);
-        self.proceed(now, &mut actions);
-        Ok(actions)
+        LogPoint::check(self.seen, message.log)
+    }
+
+    fn include(&mut self, inclusion: Signed<Inclusion>) -> Result<Vec<Action>, Error> {
+        inclusion.round().check(self.round)?;
+        match self.state {
+            State::Prepared(..) | State::Uploaded(..) => self.inclusion = Some(inclusion),
+            State::Checking(..) => {}
+            State::Idle | State::Ticketed(_) => {
+                return Err(Error::Order { state: "this user has not uploaded anything in this round" });
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn update(
@@ -204,13 +292,17 @@ impl UserParty {
             State::Ticketed(ticket) => ticket.clone(),
             _ => return Err(Error::Conflict { what: "update of this round" }),
         };
-        let params = self.session.params(self.round);
+        let params = self.session.params_of(&ticket);
         let sealed = self.user.seal_in(&params, update, rng, self.session.threads)?;
-        let body = sealed.to_bytes();
+        let (task, user) = (self.session.roster.task().id(), self.user.id());
+        let name = UploadName { task, round, user, ticket: ticket.hash() };
+        let content = Zeroizing::new(sealed.to_bytes());
+        let body = self.session.roster.agreement().seal(name, &content, rng)?;
         let upload = Upload {
             ticket: ticket.hash(),
             key_id: *self.session.roster.key_id(),
             count: sealed.ciphertexts() as u32,
+            salt: sealed.salt,
             body_hash: Digest::of_upload(&body),
         };
         let upload = self.session.sign(self.round, upload, body);
@@ -224,6 +316,8 @@ impl UserParty {
         ack.round().check(self.round)?;
         let (ticket, upload) = match &self.state {
             State::Prepared(ticket, upload) | State::Uploaded(ticket, upload) => (ticket, upload),
+            // the sum is known already
+            State::Checking(..) => return Ok(Vec::new()),
             _ => return Err(Error::Order { state: "this user has not uploaded anything in this round" }),
         };
         if ack.message().body_hash != upload.message().body_hash {
@@ -240,102 +334,118 @@ impl UserParty {
     }
 
     fn publish(&mut self, publish: &Signed<Publish>, now: Time) -> Result<Vec<Action>, Error> {
-        let (round, current) = (publish.round(), self.round);
-        if round < current {
-            return Err(Error::Stale { round, current });
+        let round = publish.round();
+        round.check(self.round)?;
+        if let State::Checking(..) = self.state {
+            return Ok(Vec::new());
         }
-        self.user.check_ahead(round)?;
+        let ticket = self.ticket_of_round()?;
         let message = publish.message();
-        let proven = message.check_result(&self.session.roster, round);
-        if round > current && self.state.ticket().is_some() && proven.is_err() {
-            return Err(Error::Future { round, current });
-        }
-        let result = proven?;
-        check_set(&message.users, &self.session.roster)?;
+        let result = message.check_result(&self.session.roster, round)?;
         let result = result.message();
-        let (expected, found) = (result.users as usize, message.users.len());
-        if expected != found {
-            return Err(Error::Count { what: "users", expected, found, user: None });
+        let (users, floor) = (result.users as usize, self.session.roster.floor());
+        if users < floor {
+            return Err(Error::SetSmall { users, floor });
         }
-        let mine = message.users.iter().find(|participant| participant.user == self.user.id());
-        // the publish message of a later round only shows that the current round is over
-        let (sent, acknowledged) = match &self.state {
-            State::Prepared(_, upload) if round == current => (Some(upload.message().body_hash), false),
-            State::Uploaded(_, upload) if round == current => (Some(upload.message().body_hash), true),
-            _ => (None, false),
+        let included = self.check_inclusion(result.users_root, result.users)?;
+        let sum = self.check_sum(&ticket, publish, result)?;
+        LogPoint::follow(&mut self.seen, result.log)?;
+        let (publish, users_root, model) = (publish.hash(), result.users_root, message.model);
+        let checked = CheckedRound { publish, users_root, model, included };
+        self.state = State::Checking(ticket, Box::new(checked));
+        Ok(vec![Action::Notify(Notice::Apply { sum }), Action::Wake(now.after(RETRY))])
+    }
+
+    /// Returns the ticket of the current round.
+    fn ticket_of_round(&self) -> Result<Signed<RoundTicket>, Error> {
+        let known = self.state.ticket().or(self.known.as_ref());
+        known.cloned().ok_or(Error::Order { state: "the ticket of the round is not known" })
+    }
+
+    /// Returns whether this user's update is in the sum, and checks the aggregator's claim about it.
+    fn check_inclusion(&self, users_root: Digest, users: u32) -> Result<bool, Error> {
+        let (upload, acknowledged) = match &self.state {
+            State::Prepared(_, upload) => (upload, false),
+            State::Uploaded(_, upload) => (upload, true),
+            _ => return Ok(false),
         };
-        match mine {
-            Some(participant) if sent != Some(participant.body_hash) => return Err(Error::NotMine),
-            None if acknowledged => return Err(Error::NotMine),
-            _ => {}
+        let Some(inclusion) = self.inclusion.as_ref().map(Signed::message) else {
+            return if acknowledged { Err(Error::NotMine) } else { Ok(false) };
+        };
+        let leaf = Participant::of(upload, self.user.id()).leaf();
+        let root = root_of(leaf, inclusion.index, &inclusion.path, users);
+        if root == Some(users_root) { Ok(true) } else { Err(Error::NotMine) }
+    }
+
+    /// Checks that the published sum is the sum of the listed users.
+    fn check_sum(
+        &mut self,
+        ticket: &Signed<RoundTicket>,
+        publish: &Signed<Publish>,
+        result: &RoundResult,
+    ) -> Result<WeightSum, Error> {
+        let (body, message) = (publish.body(), publish.message());
+        if Digest::of_payload(body) != message.sum_hash {
+            return Err(Error::Encoding { reason: "the body is not the one that the header names" });
         }
-        let model = publish.body();
-        if model.len() != message.model_bytes as usize || Digest::of_model(model) != message.model {
+        let params = self.session.params_of(ticket);
+        let (users, key) = (result.users as usize, &self.user.keys().encryption);
+        let context = SumContext { params: &params, users, key };
+        match params.task().receipts() {
+            Receipts::Masked => UncheckedSum::from_bytes(body, &context)?.check(&self.user),
+            // the key generator signed this very sum
+            Receipts::None | Receipts::Checked if message.sum_hash != result.payload_hash => {
+                Err(Error::Proof)
+            }
+            Receipts::None | Receipts::Checked => WeightSum::from_bytes(body, &context),
+        }
+    }
+
+    fn applied(&mut self, round: Round, model: Vec<u8>, now: Time) -> Result<Vec<Action>, Error> {
+        round.check(self.round)?;
+        let State::Checking(ticket, checked) = &self.state else {
+            return Err(Error::Order { state: "no sum of this round was checked" });
+        };
+        if Digest::of_model(&model) != checked.model {
             return Err(Error::Model);
         }
-        LogPoint::follow(&mut self.seen, result.log)?;
-        let mut actions = Vec::new();
-        if round > current {
-            self.report_missed(&mut actions);
-        }
-        self.leave(round.next(), &mut actions);
-        actions.push(Action::Notify(Notice::Finished {
-            round,
-            ending: Some(Ending::Published),
-            included: mine.is_some(),
-            model: Some(model.to_vec()),
-        }));
-        actions.push(Action::Wake(now.after(RETRY)));
-        Ok(actions)
+        let (published, included) = (Some((checked.publish, checked.users_root)), checked.included);
+        let roster = &self.session.roster;
+        self.history = history::next(self.history, roster, ticket, Ending::Published, published);
+        self.model = checked.model;
+        Ok(self.finish(Ending::Published, included, Some(model), now))
     }
 
     fn close(&mut self, close: &Signed<Close>, now: Time) -> Result<Vec<Action>, Error> {
-        let (round, current) = (close.round(), self.round);
+        close.round().check(self.round)?;
         let ending = close.message().ending;
-        if round < current {
-            return Err(Error::Stale { round, current });
+        if let State::Checking(..) = self.state {
+            return if ending == Ending::Published { Ok(Vec::new()) } else { Err(Error::Ending) };
         }
-        self.user.check_ahead(round)?;
-        if round > current && self.state.ticket().is_some() {
-            return Err(Error::Future { round, current });
-        }
-        // without a ticket, only the aggregator's word says that this round exists, so the message is ignored
-        if round > current {
-            return Ok(Vec::new());
-        }
+        let ticket = self.ticket_of_round()?;
         if ending == Ending::Published {
-            // the new model must be fetched first
-            return Ok(vec![Action::Poll(round), Action::Wake(now.after(RETRY))]);
+            // the sum must be fetched first
+            return Ok(vec![Action::Poll(self.round), Action::Wake(now.after(RETRY))]);
         }
-        let mut actions = Vec::new();
-        self.leave(round.next(), &mut actions);
-        actions.push(Action::Notify(Notice::Finished {
-            round,
-            ending: Some(ending),
-            included: false,
-            model: None,
-        }));
-        actions.push(Action::Wake(now.after(RETRY)));
-        Ok(actions)
+        self.history = history::next(self.history, &self.session.roster, &ticket, ending, None);
+        Ok(self.finish(ending, false, None, now))
     }
 
-    /// Reports that the current round ended without this user, because a later one has started.
-    fn report_missed(&self, actions: &mut Vec<Action>) {
-        if self.state.ticket().is_some() {
-            let round = self.round;
-            actions.push(Action::Notify(Notice::Finished {
-                round,
-                ending: None,
-                included: false,
-                model: None,
-            }));
-        }
+    /// Ends the current round.
+    fn finish(&mut self, ending: Ending, included: bool, model: Option<Vec<u8>>, now: Time) -> Vec<Action> {
+        let (round, ending) = (self.round, Some(ending));
+        let mut actions = Vec::new();
+        self.leave(round.next(), &mut actions);
+        actions.push(Action::Notify(Notice::Finished { round, ending, included, model }));
+        actions.push(Action::Wake(now.after(RETRY)));
+        actions
     }
 
     /// Moves to `round`. Forgets everything about earlier rounds, including their permutations.
     fn leave(&mut self, round: Round, actions: &mut Vec<Action>) {
         self.round = round;
         self.state = State::Idle;
+        (self.known, self.inclusion) = (None, None);
         self.user.advance(round);
         let checkpoint = self.write_checkpoint();
         actions.push(self.session.checkpoint(checkpoint));
@@ -356,6 +466,7 @@ impl UserParty {
                 actions.push(Action::Poll(self.round));
             }
             State::Uploaded(..) => actions.push(Action::Poll(self.round)),
+            State::Checking(..) => {}
         }
         actions.push(Action::Wake(now.after(RETRY)));
     }
@@ -365,10 +476,12 @@ impl UserParty {
         out.put(&self.round);
         write_point(&mut out, self.seen);
         let keys = self.user.keys();
-        for (round, key) in [keys.us.to_parts(), keys.ua.to_parts()] {
+        for (round, key) in [keys.us.to_parts(), keys.ua.to_parts(), keys.mask.to_parts()] {
             out.put(&round);
             out.put(key);
         }
+        out.put(&self.model);
+        out.put(&self.history);
         out
     }
 }
@@ -379,7 +492,10 @@ impl Recover for UserParty {
         self.seen = read_point(input)?;
         let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
         let ua = UserAggregatorSeed::from_parts(input.get()?, input.get()?);
-        self.user.resume(us, ua);
+        let mask = MaskSeed::from_parts(input.get()?, input.get()?);
+        self.user.resume(us, ua, mask);
+        self.model = input.get()?;
+        self.history = input.get()?;
         Ok(())
     }
 
@@ -409,7 +525,10 @@ impl State {
     fn ticket(&self) -> Option<&Signed<RoundTicket>> {
         match self {
             Self::Idle => None,
-            Self::Ticketed(ticket) | Self::Prepared(ticket, _) | Self::Uploaded(ticket, _) => Some(ticket),
+            Self::Ticketed(ticket)
+            | Self::Prepared(ticket, _)
+            | Self::Uploaded(ticket, _)
+            | Self::Checking(ticket, _) => Some(ticket),
         }
     }
 }

@@ -1,15 +1,16 @@
 //! The aggregator's part: it turns sealed updates into one sealed sum (Algorithm 1, line 5).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dphe_paillier::{RunningSums, Threads, WireCiphertexts};
+use dphe_paillier::{EncryptionKey, RunningSums, Threads, WireCiphertexts};
 
 use super::fingerprints::Fingerprints;
+use super::mask::{Blind, Salt};
 use super::permutation::UserAggregatorSeed;
 use super::round_params::RoundParams;
-use super::sealed::{SealedSum, SealedUpdate, SealedValues};
-use crate::{AggregatorKeys, Error, Profile, Round, TaskParams, UserId};
+use super::sealed::{Blinds, SealedSum, SealedUpdate, SealedValues};
+use crate::{AggregatorKeys, Error, Profile, Receipts, Round, TaskParams, UserId};
 
 /// The aggregator of a task.
 #[derive(Clone, Debug)]
@@ -42,18 +43,23 @@ impl Aggregator {
         self.begin_in(Arc::new(RoundParams::new(&self.keys.task, round)))
     }
 
-    pub(crate) fn begin_in(&self, params: Arc<RoundParams>) -> Collecting {
+    /// Starts to collect the updates of a round whose parameters are known, with its ticket if it has one.
+    pub fn begin_in(&self, params: Arc<RoundParams>) -> Collecting {
         let key = &self.keys.encryption;
         let positions =
             if params.task().has_private_support() { params.task().positions() as usize } else { 0 };
         Collecting {
             keys: Arc::clone(&self.keys),
-            users: BTreeSet::new(),
+            users: BTreeMap::new(),
             positions: RunningSums::new(key, positions),
             packed: RunningSums::new(key, params.packed_ciphertexts()),
             fingerprints: Fingerprints::default(),
             params,
         }
+    }
+
+    pub(crate) fn encryption_key(&self) -> &EncryptionKey {
+        &self.keys.encryption
     }
 
     pub(crate) fn seeds(&self) -> &BTreeMap<UserId, UserAggregatorSeed> {
@@ -83,7 +89,8 @@ impl Aggregator {
 pub struct Collecting {
     pub(crate) keys: Arc<AggregatorKeys>,
     params: Arc<RoundParams>,
-    users: BTreeSet<UserId>,
+    /// The users whose updates were accepted, with the salts of their masks and the aggregator's part of them.
+    users: BTreeMap<UserId, (Salt, Option<Blind>)>,
     /// The sums of positions.
     pub(crate) positions: RunningSums,
     /// The sums of the packed numbers: the weights of a public support, and the dense values.
@@ -118,7 +125,7 @@ impl Collecting {
 
     /// Returns the users whose updates were accepted.
     pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
-        self.users.iter().copied()
+        self.users.keys().copied()
     }
 
     /// Adds an update to the sums.
@@ -129,14 +136,14 @@ impl Collecting {
     /// [`Error::CiphertextRange`], [`Error::CiphertextUnit`], [`Error::CiphertextTrivial`] or [`Error::NonceReuse`],
     /// which name the user. After an error, nothing has changed.
     pub fn accept(&mut self, update: SealedUpdate, threads: Threads) -> Result<(), Error> {
-        let SealedUpdate { task, user, round, shards, packed, clipped: _ } = update;
+        let SealedUpdate { task, user, round, shards, packed, salt, blind, clipped: _ } = update;
         if task != self.keys.task {
             return Err(Error::OtherTask);
         }
         round.check(self.round())?;
         let keys = Arc::clone(&self.keys);
         let seed = keys.ua.get(&user).ok_or(Error::UnknownUser(user))?;
-        if self.users.contains(&user) {
+        if self.users.contains_key(&user) {
             return Err(Error::Conflict { what: "update of this user" });
         }
         if self.users.len() >= keys.task.max_users() {
@@ -171,7 +178,7 @@ impl Collecting {
         }
         let all: Vec<u32> = (0..packed.len() as u32).collect();
         self.packed.fold(&all, &packed, threads).map_err(Error::Key)?;
-        self.users.insert(user);
+        self.users.insert(user, (salt, blind));
         Ok(())
     }
 
@@ -186,13 +193,13 @@ impl Collecting {
         if self.keys.task != other.keys.task || self.keys.encryption != other.keys.encryption {
             return Err(Error::OtherTask);
         }
-        if !self.users.is_disjoint(&other.users) {
+        if other.users.keys().any(|user| self.users.contains_key(user)) {
             return Err(Error::Conflict { what: "update of a user" });
         }
         if self.users.len() + other.users.len() > self.keys.task.max_users() {
             return Err(Error::Size { what: "the number of users" });
         }
-        let Some(&user) = other.users.first() else { return Ok(()) };
+        let Some((&user, _)) = other.users.first_key_value() else { return Ok(()) };
         if !self.fingerprints.merge(other.fingerprints) {
             return Err(Error::NonceReuse { user });
         }
@@ -207,24 +214,31 @@ impl Collecting {
         self.fingerprints.iter().flat_map(u64::to_be_bytes).collect()
     }
 
-    /// Counts a user whose ciphertexts are part of an added partial sum, given the [`Collecting::fingerprints`] of its
-    /// update.
+    /// Returns what another replica needs to count the only user of these sums: the salt, then the aggregator's part of
+    /// the masks, if sums are masked. The latter is secret.
+    pub fn mask_parts(&self) -> Vec<u8> {
+        self.users.values().flat_map(|(salt, blind)| mask_parts(salt, blind.as_ref())).collect()
+    }
+
+    /// Counts a user whose ciphertexts are part of an added partial sum, given the [`Collecting::fingerprints`] and
+    /// the [`Collecting::mask_parts`] of its update.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the user was counted before or the fingerprints cannot be read, [`Error::NonceReuse`] if
-    /// the noise of another user is repeated.
-    pub fn add_user(&mut self, user: UserId, fingerprints: &[u8]) -> Result<(), Error> {
+    /// [`Error::Storage`] if the user was counted before or a part cannot be read, [`Error::NonceReuse`] if the noise
+    /// of another user is repeated.
+    pub fn add_user(&mut self, user: UserId, fingerprints: &[u8], masks: &[u8]) -> Result<(), Error> {
+        let masks = read_mask_parts(&self.keys.task, masks)?;
         let (fingerprints, rest) = fingerprints.as_chunks();
         if !rest.is_empty() {
             return Err(Error::Storage { reason: "the fingerprints of an update cannot be read" });
         }
-        if self.users.contains(&user) {
+        if self.users.contains_key(&user) {
             return Err(Error::Storage { reason: "a user is counted twice" });
         }
         if !self.fingerprints.insert(fingerprints.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
             return Err(Error::NonceReuse { user });
         }
-        self.users.insert(user);
+        self.users.insert(user, masks);
         Ok(())
     }
 
@@ -278,8 +292,11 @@ impl Collecting {
         if let Err(error) = enough {
             return Err(StillCollecting { collecting: Box::new(self), error });
         }
+        let blinds = self.users.iter().filter_map(|(&user, (_, blind))| Some((user, blind.clone()?)));
         Ok(SealedSum {
-            users: self.users.iter().copied().collect(),
+            users: self.users.keys().copied().collect(),
+            salts: self.users.values().map(|(salt, _)| *salt).collect(),
+            blinds: Blinds(blinds.collect()),
             occupied: self.positions.occupied(),
             values: SealedValues::from_wire(self.positions.encode(threads)),
             packed: SealedValues::from_wire(self.packed.encode(threads)),
@@ -305,6 +322,22 @@ impl Collecting {
             None => Ok(batch),
         }
     }
+}
+
+fn mask_parts(salt: &Salt, blind: Option<&Blind>) -> Vec<u8> {
+    let blind: &[u8] = blind.map_or(&[], |blind| blind.as_bytes());
+    [&salt[..], blind].concat()
+}
+
+fn read_mask_parts(task: &TaskParams, bytes: &[u8]) -> Result<(Salt, Option<Blind>), Error> {
+    let parts = match task.receipts() {
+        Receipts::Masked => bytes.split_first_chunk().and_then(|(salt, blind)| {
+            let blind: [u8; Blind::BYTES] = blind.try_into().ok()?;
+            Some((*salt, Some(Blind::from_bytes(blind))))
+        }),
+        Receipts::None | Receipts::Checked => bytes.try_into().ok().map(|salt| (salt, None)),
+    };
+    parts.ok_or(Error::Storage { reason: "the masks of an update cannot be read" })
 }
 
 /// How much the updates of a round overlap.

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use dphe_paillier::{DecryptionKey, EncryptionKey, SlotLayout, Threads, WireCiphertexts};
+use dphe_paillier::{DecryptionKey, EncryptionKey, Plaintext, SlotLayout, Threads, WireCiphertexts};
 use rand_core::CryptoRng;
 
-use super::permutation::{UserAggregatorSeed, UserSharedSeed};
+use super::mask::{CheckKey, MaskKey, MaskSum};
+use super::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use super::sealed::{SealedSum, SealedValues};
-use crate::{AggregatorKeys, Error, Round, TaskParams, UserId, UserKeys, WeightSum};
+use super::sum::{MaskedSum, OpenedSum, unpack};
+use super::user::first_packed_place;
+use crate::{AggregatorKeys, Error, Receipts, Round, TaskParams, UserId, UserKeys, WeightSum};
 
 /// The key generator of a task. Only it can decrypt, and it opens one sum per round.
 #[derive(Debug)]
@@ -16,6 +19,9 @@ pub struct KeyGenerator {
     decryption: DecryptionKey,
     layout: SlotLayout,
     us: UserSharedSeed,
+    /// The mask seeds of all users.
+    masks: BTreeMap<UserId, MaskSeed>,
+    /// The seeds that users share with the aggregator, while kits are being made. They are not stored.
     ua: BTreeMap<UserId, UserAggregatorSeed>,
     /// The next round that may be opened.
     next: Round,
@@ -40,7 +46,8 @@ impl KeyGenerator {
         task.check_key(key.encryption_key())?;
         let layout = task.layout(key.encryption_key())?;
         let us = UserSharedSeed::generate(rng);
-        Ok(Self { task, decryption: key, layout, us, ua: BTreeMap::new(), next: Round::FIRST })
+        let (masks, ua) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { task, decryption: key, layout, us, masks, ua, next: Round::FIRST })
     }
 
     /// Returns the task.
@@ -58,15 +65,18 @@ impl KeyGenerator {
         self.decryption
     }
 
-    /// Enrolls a user and returns its keys. A user who was enrolled before keeps its seed.
+    /// Enrolls a user and returns its keys. A user who was enrolled before keeps its seeds. Enroll all users before the
+    /// keys are stored: the seeds that users share with the aggregator are not stored with the others.
     pub fn enroll(&mut self, user: UserId, rng: &mut impl CryptoRng) -> UserKeys {
         let ua = self.ua.entry(user).or_insert_with(|| UserAggregatorSeed::generate(rng)).clone();
+        let mask = self.masks.entry(user).or_insert_with(|| MaskSeed::generate(rng)).clone();
         UserKeys {
             task: self.task.clone(),
             user,
             encryption: self.encryption_key().clone(),
             us: self.us.clone(),
             ua,
+            mask,
         }
     }
 
@@ -79,8 +89,8 @@ impl KeyGenerator {
         }
     }
 
-    /// Opens the sum of a round: decrypts it and undoes the user-shared permutation. A round is opened once. Then its
-    /// permutation is forgotten. This is what a service executes, too.
+    /// Opens the sum of a round: decrypts it, removes the masks of its users, and undoes the user-shared permutation. A
+    /// round is opened once. Then its seeds are forgotten. This is what a service executes, too.
     ///
     /// # Errors
     /// [`Error::OtherTask`], [`Error::SetSmall`], [`Error::SetUnknown`] or [`Error::Committed`] for a sum that must
@@ -91,7 +101,7 @@ impl KeyGenerator {
         mut sum: SealedSum,
         rng: &mut impl CryptoRng,
         threads: Threads,
-    ) -> Result<WeightSum, Error> {
+    ) -> Result<OpenedSum, Error> {
         self.check(&mut sum, threads)?;
         let opened = self.decrypt(&sum, rng, threads);
         // a sum that failed counts as opened too, because a second try would be an oracle
@@ -105,39 +115,51 @@ impl KeyGenerator {
         &self.us
     }
 
-    /// Restores the seed and the next round that may be opened.
-    pub(crate) fn resume(&mut self, us: UserSharedSeed, next: Round) {
+    pub(crate) fn mask_seeds(&self) -> &BTreeMap<UserId, MaskSeed> {
+        &self.masks
+    }
+
+    /// Restores the seeds and the next round that may be opened.
+    pub(crate) fn resume(&mut self, us: UserSharedSeed, masks: BTreeMap<UserId, MaskSeed>, next: Round) {
         self.us = us;
+        self.masks = masks;
         self.next = next;
     }
 
     /// Returns everything but the key.
-    pub(crate) fn parts(&self) -> (&UserSharedSeed, &BTreeMap<UserId, UserAggregatorSeed>, Round) {
-        (&self.us, &self.ua, self.next)
+    pub(crate) fn parts(&self) -> (&UserSharedSeed, &BTreeMap<UserId, MaskSeed>, Round) {
+        (&self.us, &self.masks, self.next)
     }
 
     pub(crate) fn from_parts(
         task: TaskParams,
         decryption: DecryptionKey,
         us: UserSharedSeed,
-        ua: BTreeMap<UserId, UserAggregatorSeed>,
+        masks: BTreeMap<UserId, MaskSeed>,
         next: Round,
     ) -> Result<Self, Error> {
         task.check_key(decryption.encryption_key())?;
         let layout = task.layout(decryption.encryption_key())?;
-        Ok(Self { task, decryption, layout, us, ua, next })
+        Ok(Self { task, decryption, layout, us, masks, ua: BTreeMap::new(), next })
     }
 
     #[cfg(feature = "hazmat")]
-    pub(crate) fn set_seeds(&mut self, us: UserSharedSeed, ua: BTreeMap<UserId, UserAggregatorSeed>) {
+    pub(crate) fn set_seeds(
+        &mut self,
+        us: UserSharedSeed,
+        ua: BTreeMap<UserId, UserAggregatorSeed>,
+        masks: BTreeMap<UserId, MaskSeed>,
+    ) {
         self.us = us;
         self.ua = ua;
+        self.masks = masks;
     }
 
     /// Forgets the permutations of all rounds before `round`, which then cannot be opened any more.
     pub(crate) fn advance(&mut self, round: Round) {
         self.us.advance(&self.task, round);
         self.ua.values_mut().for_each(|seed| seed.advance(&self.task, round));
+        self.masks.values_mut().for_each(|seed| seed.advance(&self.task, round));
         self.next = self.next.max(round);
     }
 
@@ -147,11 +169,11 @@ impl KeyGenerator {
         if *sum.params.task() != self.task {
             return Err(Error::OtherTask);
         }
-        let (users, floor) = (sum.users.len(), self.task.floor(self.ua.len()));
+        let (users, floor) = (sum.users.len(), self.task.floor(self.masks.len()));
         if users < floor {
             return Err(Error::SetSmall { users, floor });
         }
-        if let Some(&user) = sum.users.iter().find(|user| !self.ua.contains_key(user)) {
+        if let Some(&user) = sum.users.iter().find(|user| !self.masks.contains_key(user)) {
             return Err(Error::SetUnknown(user));
         }
         if sum.round() < self.next {
@@ -168,18 +190,105 @@ impl KeyGenerator {
         Ok(())
     }
 
-    /// Decrypts a checked sum and undoes the user-shared permutation.
+    /// Decrypts a checked sum.
     fn decrypt(
         &self,
         sum: &SealedSum,
         rng: &mut impl CryptoRng,
         threads: Threads,
+    ) -> Result<OpenedSum, Error> {
+        let failed = |_| Error::RoundFailed;
+        let Some((values, packed)) = &sum.ciphertexts else { return Err(Error::RoundFailed) };
+        let packed = self.decryption.decrypt_wire(packed, rng, threads).map_err(failed)?;
+        let masks = self.masks_of(sum, packed.len())?;
+        match self.task.receipts() {
+            Receipts::Masked => {
+                let residues = masks.remove(&packed)?;
+                Ok(OpenedSum::Masked(MaskedSum::new(sum.params.clone(), sum.users.len(), residues)))
+            }
+            Receipts::None => {
+                let positions = self.decrypt_positions(values, rng, threads)?;
+                self.decode(sum, &positions, &packed).map(OpenedSum::Clear)
+            }
+            Receipts::Checked => {
+                let positions = self.decrypt_positions(values, rng, threads)?;
+                let mut packed = masks.remove(&packed)?;
+                let found = packed.pop().ok_or(Error::RoundFailed)?;
+                if self.check_value(sum, &positions, &packed)? != found {
+                    return Err(Error::RoundFailed);
+                }
+                self.decode(sum, &positions, &packed).map(OpenedSum::Clear)
+            }
+        }
+    }
+
+    /// Returns the masks of the listed users.
+    fn masks_of(&self, sum: &SealedSum, count: usize) -> Result<MaskSum, Error> {
+        let mut masks = MaskSum::new(self.encryption_key(), count);
+        if self.task.receipts() != Receipts::None {
+            for (&user, salt) in sum.users.iter().zip(&sum.salts) {
+                let seed = self.masks.get(&user).ok_or(Error::SetUnknown(user))?;
+                masks.add(&MaskKey::of_key_generator(seed, &sum.params, user, salt)?)?;
+            }
+        }
+        Ok(masks)
+    }
+
+    /// Returns the check that the updates of the listed users have, if they add up to these plaintexts.
+    fn check_value(
+        &self,
+        sum: &SealedSum,
+        positions: &Positions,
+        packed: &[Plaintext],
+    ) -> Result<Plaintext, Error> {
+        let (key, first) = (self.encryption_key(), first_packed_place(&sum.params));
+        let check = CheckKey::new(&self.us, &sum.params, key, first + packed.len())?;
+        let small;
+        let plaintexts = match positions {
+            Positions::Packed(plaintexts) => plaintexts,
+            Positions::Small(values) => {
+                let new = |&value: &i64| Plaintext::new(key, value.into());
+                small = values.iter().map(new).collect::<Result<Vec<_>, _>>().map_err(Error::Key)?;
+                &small
+            }
+        };
+        let places = sum.occupied.iter().map(|&place| place as usize).zip(plaintexts);
+        check.value(sum.users.len(), places.chain((first..).zip(packed)))
+    }
+
+    fn decrypt_positions(
+        &self,
+        batch: &WireCiphertexts,
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Result<Positions, Error> {
+        let failed = |_| Error::RoundFailed;
+        if self.task.block() == 1 {
+            let values = self.decryption.decrypt_small(batch, &self.layout, rng, threads).map_err(failed)?;
+            return Ok(Positions::Small(values));
+        }
+        self.decryption.decrypt_wire(batch, rng, threads).map(Positions::Packed).map_err(failed)
+    }
+
+    /// Decodes the decrypted sums and undoes the user-shared permutation.
+    fn decode(
+        &self,
+        sum: &SealedSum,
+        positions: &Positions,
+        packed: &[Plaintext],
     ) -> Result<WeightSum, Error> {
         let (task, block) = (&self.task, self.task.block());
-        let count = sum.params.packed_values();
+        let failed = |_| Error::RoundFailed;
         let mut weights = vec![0i64; if task.has_private_support() { task.dimension() } else { 0 }];
-        let Some((values, packed)) = &sum.ciphertexts else { return Err(Error::RoundFailed) };
-        let positions = self.open_values(values, sum.occupied.len() * block, block, rng, threads)?;
+        let unpacked;
+        let positions = match positions {
+            Positions::Small(values) => values,
+            Positions::Packed(plaintexts) => {
+                unpacked =
+                    unpack(&self.layout, plaintexts, plaintexts.len() * block, block).map_err(failed)?;
+                &unpacked
+            }
+        };
         if task.has_private_support() {
             let us = self.us.permutation(task, sum.round())?;
             let mut column_of = vec![u32::MAX; task.positions() as usize];
@@ -197,51 +306,18 @@ impl KeyGenerator {
                 }
             }
         }
-        let slots = self.layout.slots();
-        let mut dense = self.open_values(packed, count, slots, rng, threads)?;
+        let (count, slots) = (sum.params.packed_values(), self.layout.slots());
+        let mut dense = unpack(&self.layout, packed, count, slots).map_err(failed)?;
         if !task.has_private_support() {
             let tail = dense.split_off(count - task.dense());
             weights = core::mem::replace(&mut dense, tail);
         }
-        // tighter than the slots: the bound for the participants instead of the largest possible number of users
-        let most = self.layout.bound().saturating_sub(1).saturating_mul(sum.users.len() as i64);
-        if weights.iter().chain(&dense).any(|sum| sum.unsigned_abs() > most.unsigned_abs()) {
-            return Err(Error::RoundFailed);
-        }
-        Ok(WeightSum::new(&sum.params, sum.users.len(), weights, dense))
+        WeightSum::in_range(&sum.params, &self.layout, sum.users.len(), weights, dense).map_err(failed)
     }
+}
 
-    /// Decrypts the first `count` numbers of ciphertexts that hold `width` numbers each.
-    fn open_values(
-        &self,
-        batch: &WireCiphertexts,
-        count: usize,
-        width: usize,
-        rng: &mut impl CryptoRng,
-        threads: Threads,
-    ) -> Result<Vec<i64>, Error> {
-        let failed = |_| Error::RoundFailed;
-        if width == 1 {
-            return self.decryption.decrypt_small(batch, &self.layout, rng, threads).map_err(failed);
-        }
-        let plaintexts = self.decryption.decrypt_wire(batch, rng, threads).map_err(failed)?;
-        if plaintexts.len() != count.div_ceil(width) {
-            return Err(Error::RoundFailed);
-        }
-        let slots = self.layout.slots();
-        let mut all = Vec::with_capacity(plaintexts.len() * width);
-        for plaintext in plaintexts.chunks(1) {
-            let unpacked = self.layout.unpack(plaintext, slots).map_err(failed)?;
-            let (used, rest) = unpacked.split_at(width);
-            // unused slots must be zero
-            if rest.iter().any(|&value| value != 0) {
-                return Err(Error::RoundFailed);
-            }
-            all.extend_from_slice(used);
-        }
-        if all.split_off(count).iter().any(|&value| value != 0) {
-            return Err(Error::RoundFailed);
-        }
-        Ok(all)
-    }
+/// The decrypted sums of positions: one number each, or one plaintext with a block of numbers each.
+enum Positions {
+    Small(Vec<i64>),
+    Packed(Vec<Plaintext>),
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dphe_paillier::EncryptionKey;
 
-use crate::scheme::permutation::{UserAggregatorSeed, UserSharedSeed};
+use crate::scheme::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use crate::{TaskParams, UserId};
 
 /// The keys of a user.
@@ -15,9 +15,10 @@ pub struct UserKeys {
     pub(crate) encryption: EncryptionKey,
     pub(crate) us: UserSharedSeed,
     pub(crate) ua: UserAggregatorSeed,
+    pub(crate) mask: MaskSeed,
 }
 
-/// The keys of the aggregator. They do not contain the user-shared seed.
+/// The keys of the aggregator. They contain neither the user-shared seed nor mask seeds.
 #[derive(Clone, Debug)]
 pub struct AggregatorKeys {
     pub(crate) task: TaskParams,

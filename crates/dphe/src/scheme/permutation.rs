@@ -67,7 +67,7 @@ impl UserSharedSeed {
         task: &TaskParams,
         round: Round,
     ) -> Result<UserSharedPermutation, Error> {
-        let (key, number) = self.0.at(task, round)?;
+        let (key, number) = self.key(task, round)?;
         let key = derive(domains::USER_SHARED, &[&*key, task.id().as_bytes(), &number.to_be_bytes()]);
         Ok(UserSharedPermutation(Permutation::shuffle(&key, task.positions())))
     }
@@ -89,16 +89,35 @@ impl UserAggregatorSeed {
         round: Round,
         user: UserId,
     ) -> Result<UserAggregatorPermutation, Error> {
-        let (key, number) = self.0.at(task, round)?;
+        let (key, number) = self.key(task, round)?;
         let (task_id, number, user) = (task.id(), number.to_be_bytes(), user.get().to_be_bytes());
         let key = derive(domains::USER_AGGREGATOR, &[&*key, task_id.as_bytes(), &number, &user]);
         Ok(UserAggregatorPermutation(Permutation::shuffle(&key, task.positions())))
     }
 }
 
+/// The seed of the masks that one user and the key generator share.
+#[derive(Clone)]
+pub struct MaskSeed(Seed);
+
+impl MaskSeed {
+    pub(crate) fn generate(rng: &mut impl CryptoRng) -> Self {
+        Self(Seed::generate(rng))
+    }
+}
+
 macro_rules! seeds {
     ($($name:ident),*) => {$(
         impl $name {
+            /// Returns the key of a round, and the number that is hashed with it.
+            pub(crate) fn key(
+                &self,
+                task: &TaskParams,
+                round: Round,
+            ) -> Result<(Zeroizing<[u8; 32]>, u64), Error> {
+                self.0.at(task, round)
+            }
+
             /// Advances to a later round and forgets the earlier ones. In `paper`, seeds never change.
             pub(crate) fn advance(&mut self, task: &TaskParams, round: Round) {
                 if task.profile() != Profile::Paper {
@@ -124,7 +143,7 @@ macro_rules! seeds {
     )*};
 }
 
-seeds!(UserSharedSeed, UserAggregatorSeed);
+seeds!(UserSharedSeed, UserAggregatorSeed, MaskSeed);
 
 /// The seed of a round. Seeds of earlier rounds cannot be derived from it.
 #[derive(Clone)]

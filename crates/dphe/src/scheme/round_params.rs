@@ -1,6 +1,6 @@
 //! What all parties know about a round.
 
-use crate::{PublicSupport, Round, TaskParams};
+use crate::{Digest, PublicSupport, Receipts, Round, TaskParams};
 
 /// A round of a task: what is the same for all parties in it. Computed once per round, because the public support of a
 /// round is a shuffle of all positions.
@@ -9,12 +9,24 @@ pub struct RoundParams {
     task: TaskParams,
     round: Round,
     support: PublicSupport,
+    ticket: Digest,
 }
 
 impl RoundParams {
     /// Computes the parameters of a round.
     pub fn new(task: &TaskParams, round: Round) -> Self {
-        Self { task: task.clone(), round, support: PublicSupport::of(task, round) }
+        Self { task: task.clone(), round, support: PublicSupport::of(task, round), ticket: Digest::ZERO }
+    }
+
+    /// Returns the same parameters for the round of this ticket. Masks and checks depend on it.
+    #[must_use]
+    pub fn with_ticket(&self, ticket: Digest) -> Self {
+        Self { ticket, ..self.clone() }
+    }
+
+    /// Returns the hash of the ticket, or zeros in a round without one.
+    pub fn ticket(&self) -> Digest {
+        self.ticket
     }
 
     /// Returns the task.
@@ -38,8 +50,14 @@ impl RoundParams {
         support + self.task.dense()
     }
 
-    pub(crate) fn packed_ciphertexts(&self) -> usize {
+    /// Returns how many plaintexts they are packed into.
+    pub(crate) fn packed_plaintexts(&self) -> usize {
         self.packed_values().div_ceil(self.task.slots())
+    }
+
+    /// Returns how many ciphertexts an update has besides its shards: the packed plaintexts and the check.
+    pub(crate) fn packed_ciphertexts(&self) -> usize {
+        self.packed_plaintexts() + check_ciphertexts(&self.task)
     }
 }
 
@@ -50,5 +68,9 @@ pub(crate) fn max_packed_values(task: &TaskParams) -> usize {
 }
 
 pub(crate) fn max_packed_ciphertexts(task: &TaskParams) -> usize {
-    max_packed_values(task).div_ceil(task.slots())
+    max_packed_values(task).div_ceil(task.slots()) + check_ciphertexts(task)
+}
+
+fn check_ciphertexts(task: &TaskParams) -> usize {
+    usize::from(task.receipts() != Receipts::None)
 }

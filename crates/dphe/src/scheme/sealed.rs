@@ -2,13 +2,16 @@
 //! indices that reveal nothing by themselves.
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dphe_paillier::WireCiphertexts;
+use dphe_paillier::{EncryptionKey, Plaintext, WireCiphertexts};
+use zeroize::Zeroizing;
 
 use super::index::{DoublyPermuted, IndexMatrix};
+use super::mask::{Blind, MaskSum, Salt};
 use super::round_params::{RoundParams, max_packed_ciphertexts};
-use crate::{Round, TaskParams, UserId};
+use crate::{Error, Round, TaskParams, UserId};
 
 /// Ciphertexts in wire form.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,6 +67,9 @@ pub struct SealedUpdate {
     pub(crate) round: Round,
     pub(crate) shards: Vec<SealedShard>,
     pub(crate) packed: SealedValues,
+    pub(crate) salt: Salt,
+    /// Only if sums are masked.
+    pub(crate) blind: Option<Blind>,
     pub(crate) clipped: usize,
 }
 
@@ -83,6 +89,11 @@ impl SealedUpdate {
         self.clipped
     }
 
+    /// Returns the salt of the user's masks, which is public. It is not part of the bytes of the update.
+    pub fn salt(&self) -> [u8; 16] {
+        self.salt
+    }
+
     /// Returns the number of ciphertexts.
     pub fn ciphertexts(&self) -> usize {
         let batches = self.shards.iter().map(SealedShard::values).chain([&self.packed]);
@@ -97,6 +108,10 @@ pub struct SealedSum {
     pub(crate) params: Arc<RoundParams>,
     /// The participants, ascending.
     pub(crate) users: Vec<UserId>,
+    /// The salts of their masks.
+    pub(crate) salts: Vec<Salt>,
+    /// What the aggregator needs to remove its masks. The key generator has none.
+    pub(crate) blinds: Blinds,
     /// The positions that at least one participant sent, ascending, after the user-shared permutation.
     pub(crate) occupied: Vec<u32>,
     pub(crate) values: SealedValues,
@@ -119,6 +134,63 @@ impl SealedSum {
     /// Returns how many positions at least one participant sent.
     pub fn occupied(&self) -> usize {
         self.occupied.len()
+    }
+}
+
+impl SealedSum {
+    /// Takes out what the aggregator needs to remove its masks once the sum is opened.
+    pub fn take_blinds(&mut self) -> Blinds {
+        core::mem::take(&mut self.blinds)
+    }
+}
+
+/// What the aggregator needs to remove its masks from a sum: 32 secret bytes per participant. They are wiped when
+/// dropped, and `Debug` prints only their number.
+#[derive(Clone, Default)]
+pub struct Blinds(pub(crate) BTreeMap<UserId, Blind>);
+
+impl Blinds {
+    /// Returns all of them, for the aggregator's log.
+    pub(crate) fn to_secret_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(36 * self.0.len()));
+        for (user, blind) in &self.0 {
+            bytes.extend_from_slice(&user.get().to_be_bytes());
+            bytes.extend_from_slice(blind.as_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_secret_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        const DAMAGED: Error = Error::Storage { reason: "the masks of a round cannot be read" };
+        let (entries, rest) = bytes.as_chunks::<36>();
+        if !rest.is_empty() {
+            return Err(DAMAGED);
+        }
+        let read = |[a, b, c, d, blind @ ..]: &[u8; 36]| {
+            let user = UserId::try_from(u32::from_be_bytes([*a, *b, *c, *d])).map_err(|_| DAMAGED)?;
+            Ok((user, Blind::from_bytes(*blind)))
+        };
+        entries.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Removes the aggregator's masks from the residues of a sum.
+    pub(crate) fn remove(
+        &self,
+        params: &RoundParams,
+        key: &EncryptionKey,
+        residues: &[Plaintext],
+    ) -> Result<Vec<Plaintext>, Error> {
+        let mut masks = MaskSum::new(key, residues.len());
+        for (&user, blind) in &self.0 {
+            masks.add(&blind.mask(params.ticket(), user))?;
+        }
+        masks.remove(residues)
+    }
+}
+
+impl fmt::Debug for Blinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blinds({} users)", self.0.len())
     }
 }
 

@@ -37,6 +37,8 @@ pub struct TaskConfig {
     pub profile: Profile,
     /// How ciphertexts get their noise.
     pub noise: NoiseMode,
+    /// How a sum is bound to its participants.
+    pub receipts: Receipts,
     /// The length of the encryption key in bits.
     pub key_bits: u32,
     /// The number of weights: classes times features. Weights are stored feature-major.
@@ -63,11 +65,23 @@ pub struct TaskConfig {
     pub max_users: u32,
     /// How often a round may be frozen.
     pub max_attempts: u32,
-    /// The length of the longest model that may be published.
+    /// The length of the longest model.
     pub max_model_bytes: u32,
+    /// The largest number of sums that the key generator opens, failed ones included.
+    pub rounds: u32,
+    /// The least time between a ticket and the freeze of its round, in milliseconds.
+    pub collect_min: u32,
+    /// The aggregator rejects a sum whose norm exceeds the largest of earlier rounds by more than this factor; 0 means
+    /// never.
+    pub outsize: u8,
+    /// The largest number of openings that may fail before the key generator refuses further rounds.
+    pub max_failures: u8,
 }
 
 impl TaskConfig {
+    /// The largest number of rounds of a task.
+    pub const MOST_ROUNDS: u32 = 1 << 20;
+
     /// Proposes a task for a classifier of this size and at most this many users: 3072-bit keys, 16 fractional bits,
     /// weights within 1, and a tenth of the positions. A position holds the classes of one feature, or as many as fit.
     /// In `paper` it holds one weight.
@@ -75,6 +89,7 @@ impl TaskConfig {
         let mut config = Self {
             profile,
             noise: NoiseMode::Secure,
+            receipts: Receipts::of(profile),
             key_bits: KeyBits::default().get(),
             dimension: classes.saturating_mul(features),
             dense: 0,
@@ -89,6 +104,10 @@ impl TaskConfig {
             max_users,
             max_attempts: 3,
             max_model_bytes: 1 << 30,
+            rounds: Self::MOST_ROUNDS,
+            collect_min: 0,
+            outsize: 0,
+            max_failures: 8,
         };
         let fits = match profile {
             Profile::Sparse => config.slots().max(1),
@@ -126,6 +145,28 @@ impl TaskConfig {
     pub fn slots(&self) -> u32 {
         let bits = u32::try_from(self.slot_bits()).unwrap_or(0).max(1);
         self.key_bits.saturating_sub(2) / bits
+    }
+}
+
+/// How a sum is bound to its participants (docs/protocol.md, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receipts {
+    /// Not at all. The key generator opens what the aggregator submits.
+    None = 0,
+    /// By a check ciphertext that the key generator verifies. Against an aggregator without accomplices.
+    Checked = 1,
+    /// By masks that only the key generator can remove, for exactly the listed users, and by a check that users verify.
+    Masked = 2,
+}
+
+impl Receipts {
+    /// Returns the strongest kind that a profile offers.
+    pub fn of(profile: Profile) -> Self {
+        match profile {
+            Profile::Sparse => Self::Checked,
+            Profile::Full => Self::Masked,
+            Profile::Paper => Self::None,
+        }
     }
 }
 
@@ -189,6 +230,15 @@ impl TaskParams {
         require(config.max_users <= Self::MOST_USERS, "there are more than 65,536 users")?;
         require(config.min_percent <= 100, "min percent is above 100")?;
         require((1..=16).contains(&config.max_attempts), "max attempts must be between 1 and 16")?;
+        require(
+            (1..=TaskConfig::MOST_ROUNDS).contains(&config.rounds),
+            "the number of rounds must be between 1 and 2^20",
+        )?;
+        require(config.max_failures >= 1, "max failures must be at least 1")?;
+        require(
+            config.receipts == Receipts::None || config.receipts == Receipts::of(config.profile),
+            "sums are `checked` in `sparse` only and `masked` in `full` only",
+        )?;
         require(config.slots() >= 1, "the key is too short for one value")?;
         require(
             !private || config.block <= config.slots(),
@@ -258,6 +308,11 @@ impl TaskParams {
     /// Returns whether supports are private, so that permuted indices are sent.
     pub fn has_private_support(&self) -> bool {
         self.config.profile != Profile::Full
+    }
+
+    /// Returns how a sum is bound to its participants.
+    pub fn receipts(&self) -> Receipts {
+        self.config.receipts
     }
 
     /// Returns the encoding of weights as integers.

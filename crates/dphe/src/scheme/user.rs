@@ -6,13 +6,14 @@ use zeroize::Zeroizing;
 
 use super::decompose::{Pads, decompose};
 use super::index::{DoublyPermuted, IndexMatrix};
+use super::mask::{Blind, CheckKey, MaskKey, MaskSum, Salt};
 use super::permutation::{
-    UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed,
+    MaskSeed, UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed,
 };
 use super::round_params::RoundParams;
 use super::sealed::{SealedShard, SealedUpdate, SealedValues};
 use super::shard::{Shard, occupied};
-use crate::{Error, Profile, Round, TaskParams, Update, UserId, UserKeys};
+use crate::{Error, Profile, Receipts, Round, TaskParams, Update, UserId, UserKeys};
 
 /// A user of a task.
 #[derive(Debug)]
@@ -63,7 +64,11 @@ impl User {
         self.seal_in(&RoundParams::new(&self.keys.task, round), update, rng, threads)
     }
 
-    pub(crate) fn seal_in(
+    /// Seals an update for a round whose parameters are known, with its ticket if it has one.
+    ///
+    /// # Errors
+    /// As [`User::seal`].
+    pub fn seal_in(
         &self,
         params: &RoundParams,
         update: &Update,
@@ -85,6 +90,8 @@ impl User {
         let (mut numbers, clipped_dense) = fixed.encode_all(update.dense())?;
 
         let mut shards = Vec::new();
+        // the plaintexts of the shards, each with its place in the check
+        let mut sent = Vec::new();
         if task.has_private_support() {
             let us = self.keys.us.permutation(task, round)?;
             let ua = self.keys.ua.permutation(task, round, self.keys.user)?;
@@ -94,7 +101,7 @@ impl User {
                 if task.profile() == Profile::Paper {
                     pads = Pads::around(core::slice::from_ref(part), task.positions());
                 }
-                shards.push(self.seal_shard(part, &mut pads, &us, &ua, rng, threads)?);
+                shards.push(self.seal_shard(part, &mut pads, (&us, &ua), &mut sent, rng, threads)?);
             }
         } else {
             let mut all = public_values(params, indices, &integers)?;
@@ -102,44 +109,81 @@ impl User {
             numbers = all;
         }
         let packed = self.layout.pack(&self.keys.encryption, &numbers).map_err(Error::Key)?;
+        let mut salt = [0; 16];
+        rng.fill_bytes(&mut salt);
+        let blind = (task.receipts() == Receipts::Masked).then(|| Blind::generate(rng));
+        let packed = self.mask(params, &sent, packed, &salt, blind.as_ref())?;
         let packed = self.encrypt(&packed, rng, threads)?;
-        let clipped = clipped_weights + clipped_dense;
-        let sealed =
-            SealedUpdate { task: task.clone(), user: self.keys.user, round, shards, packed, clipped };
+        let (user, clipped) = (self.keys.user, clipped_weights + clipped_dense);
+        let sealed = SealedUpdate { task: task.clone(), user, round, shards, packed, salt, blind, clipped };
         self.check_noise(&sealed)?;
         Ok(sealed)
     }
 
+    /// Appends the check to the packed plaintexts and masks all of them, if the task says so.
+    fn mask(
+        &self,
+        params: &RoundParams,
+        sent: &[(usize, Plaintext)],
+        mut packed: Vec<Plaintext>,
+        salt: &Salt,
+        blind: Option<&Blind>,
+    ) -> Result<Vec<Plaintext>, Error> {
+        if params.task().receipts() == Receipts::None {
+            return Ok(packed);
+        }
+        let (user, key) = (self.keys.user, &self.keys.encryption);
+        let first = first_packed_place(params);
+        let check = CheckKey::new(&self.keys.us, params, key, first + packed.len())?;
+        let places = sent.iter().map(|(place, plaintext)| (*place, plaintext)).chain((first..).zip(&packed));
+        let check = check.value(1, places)?;
+        packed.push(check);
+        let mut masks = MaskSum::new(key, packed.len());
+        masks.add(&MaskKey::of_key_generator(&self.keys.mask, params, user, salt)?)?;
+        if let Some(blind) = blind {
+            masks.add(&blind.mask(params.ticket(), user))?;
+        }
+        masks.apply(&packed)
+    }
+
+    pub(crate) fn check_key(&self, params: &RoundParams) -> Result<CheckKey, Error> {
+        let count = first_packed_place(params) + params.packed_plaintexts();
+        CheckKey::new(&self.keys.us, params, &self.keys.encryption, count)
+    }
+
+    pub(crate) fn layout(&self) -> &SlotLayout {
+        &self.layout
+    }
+
     /// Restores the seeds.
-    pub(crate) fn resume(&mut self, us: UserSharedSeed, ua: UserAggregatorSeed) {
+    pub(crate) fn resume(&mut self, us: UserSharedSeed, ua: UserAggregatorSeed, mask: MaskSeed) {
         self.keys.us = us;
         self.keys.ua = ua;
+        self.keys.mask = mask;
     }
 
-    /// Refuses a round so far ahead that deriving its seed would take too long.
-    pub(crate) fn check_ahead(&self, round: Round) -> Result<(), Error> {
-        self.keys.us.check_ahead(&self.keys.task, round)
-    }
-
-    /// Forgets the permutations of all rounds before `round`.
+    /// Forgets the permutations and masks of all rounds before `round`.
     pub fn advance(&mut self, round: Round) {
         self.keys.us.advance(&self.keys.task, round);
         self.keys.ua.advance(&self.keys.task, round);
+        self.keys.mask.advance(&self.keys.task, round);
     }
 
     fn seal_shard(
         &self,
         shard: &Shard,
         pads: &mut Pads,
-        us: &UserSharedPermutation,
-        ua: &UserAggregatorPermutation,
+        (us, ua): (&UserSharedPermutation, &UserAggregatorPermutation),
+        sent: &mut Vec<(usize, Plaintext)>,
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<SealedShard, Error> {
         let task = &self.keys.task;
         let block = task.block();
         let decomposition = decompose(shard, task.capacity(), block, pads, rng);
-        let indices = decomposition.indices.permute(us).permute(ua);
+        let once = decomposition.indices.permute(us);
+        let places: Vec<usize> = once.rows().iter().map(|&row| row as usize).collect();
+        let indices = once.permute(ua);
         // sorted by permuted index, the order of the columns reveals nothing either
         let mut order = Zeroizing::new((0..indices.columns()).collect::<Vec<_>>());
         order.sort_unstable_by_key(|&column| indices.rows()[column]);
@@ -151,6 +195,9 @@ impl User {
             })
             .collect::<Result<Vec<_>, _>>()?
             .concat();
+        if task.receipts() != Receipts::None {
+            sent.extend(order.iter().map(|&column| places[column]).zip(plaintexts.iter().cloned()));
+        }
         let indices: IndexMatrix<DoublyPermuted> =
             IndexMatrix::from_rows(order.iter().map(|&column| indices.rows()[column]).collect());
         Ok(SealedShard::new(indices, self.encrypt(&plaintexts, rng, threads)?))
@@ -189,6 +236,11 @@ impl User {
         }
         Ok(())
     }
+}
+
+/// The place of the first packed plaintext in the check. Positions come before it.
+pub(crate) fn first_packed_place(params: &RoundParams) -> usize {
+    if params.task().has_private_support() { params.task().positions() as usize } else { 0 }
 }
 
 fn check_length(what: &'static str, expected: usize, found: usize) -> Result<(), Error> {

@@ -4,12 +4,16 @@
 
 use std::sync::Arc;
 
+use dphe_paillier::{EncryptionKey, Plaintext};
+
 use super::codec::{DecodeWith, Encode, Reader, Writer};
+use super::upload_seal::SEAL_BYTES;
 use crate::scheme::index::IndexMatrix;
+use crate::scheme::mask::Blind;
 use crate::scheme::round_params::{max_packed_ciphertexts, max_packed_values};
 use crate::scheme::sealed::ciphertext_bytes;
-use crate::scheme::{RoundParams, SealedShard, SealedValues};
-use crate::{Error, Profile, SealedSum, SealedUpdate, TaskParams, UserId, WeightSum};
+use crate::scheme::{Blinds, MaskedSum, OpenedSum, RoundParams, SealedShard, SealedValues, UncheckedSum};
+use crate::{Error, Profile, Receipts, SealedSum, SealedUpdate, TaskParams, UserId, WeightSum};
 
 /// The context of an upload's body, known from its header.
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +24,16 @@ pub struct UploadParams<'a> {
     pub user: UserId,
     /// The number of ciphertexts.
     pub count: u32,
+    /// The salt of the user's masks.
+    pub salt: [u8; 16],
 }
 
 impl UploadParams<'_> {
-    /// Checks the number of ciphertexts and the length of a body, and returns its number of shards.
-    pub(crate) fn check_size(&self, body: &[u8]) -> Result<usize, Error> {
+    /// Checks the number of ciphertexts and the length of the content, and returns its number of shards.
+    pub(crate) fn check_size(&self, length: usize) -> Result<usize, Error> {
         let shards = self.shards()?;
         let bytes = upload_bytes(self.params.task(), shards, self.params.packed_ciphertexts());
-        if body.len() as u64 == bytes {
-            Ok(shards)
-        } else {
-            Err(Error::Size { what: "the body of an upload" })
-        }
+        if length as u64 == bytes { Ok(shards) } else { Err(Error::Size { what: "the body of an upload" }) }
     }
 
     fn shards(&self) -> Result<usize, Error> {
@@ -55,6 +57,10 @@ impl UploadParams<'_> {
     pub(crate) fn read(&self, shard_count: usize, body: &[u8]) -> Result<SealedUpdate, Error> {
         let (task, round, user) = (self.params.task().clone(), self.params.round(), self.user);
         let mut input = Reader::new(body);
+        let blind = match task.receipts() {
+            Receipts::Masked => Some(Blind::from_bytes(input.get()?)),
+            Receipts::None | Receipts::Checked => None,
+        };
         let mut shards = Vec::with_capacity(shard_count);
         let mut seen = vec![false; if shard_count > 0 { task.positions() as usize } else { 0 }];
         for _ in 0..shard_count {
@@ -76,12 +82,15 @@ impl UploadParams<'_> {
             shards.push(SealedShard::new(IndexMatrix::from_rows(indices), SealedValues::from_wire(values)));
         }
         let packed = SealedValues::from_wire(input.rest().to_vec());
-        Ok(SealedUpdate { task, user, round, shards, packed, clipped: 0 })
+        Ok(SealedUpdate { task, user, round, shards, packed, salt: self.salt, blind, clipped: 0 })
     }
 }
 
 impl Encode for SealedUpdate {
     fn encode(&self, out: &mut Writer) {
+        if let Some(blind) = &self.blind {
+            out.bytes(blind.as_bytes());
+        }
         for shard in &self.shards {
             shard.permuted_indices().iter().for_each(|&index| out.u32(index));
             out.bytes(shard.values().as_wire());
@@ -97,19 +106,20 @@ impl DecodeWith<UploadParams<'_>> for SealedUpdate {
     /// [`Error::Count`], [`Error::Size`], [`Error::IndexRange`] or [`Error::IndexOrder`].
     fn decode_with(input: &mut Reader<'_>, upload: &UploadParams<'_>) -> Result<Self, Error> {
         let body = input.take(input.rest().len())?;
-        upload.read(upload.check_size(body)?, body)
+        upload.read(upload.check_size(body.len())?, body)
     }
 }
 
 fn upload_bytes(task: &TaskParams, shards: usize, packed: usize) -> u64 {
     let width = ciphertext_bytes(task) as u64;
-    shards as u64 * task.capacity() as u64 * (4 + width) + packed as u64 * width
+    let blind = if task.receipts() == Receipts::Masked { Blind::BYTES as u64 } else { 0 };
+    blind + shards as u64 * task.capacity() as u64 * (4 + width) + packed as u64 * width
 }
 
-/// Returns the length of the longest body of an upload of the task.
+/// Returns the length of the longest body of an upload of the task, encrypted to the aggregator.
 pub fn max_upload_bytes(task: &TaskParams) -> u64 {
     let shards = if task.has_private_support() { task.config().shards as usize } else { 0 };
-    upload_bytes(task, shards, max_packed_ciphertexts(task))
+    SEAL_BYTES as u64 + upload_bytes(task, shards, max_packed_ciphertexts(task))
 }
 
 /// The context of a sealed sum, known from its freeze.
@@ -119,6 +129,8 @@ pub struct SumParams {
     pub params: Arc<RoundParams>,
     /// The participants, ascending.
     pub users: Vec<UserId>,
+    /// The salts of their masks.
+    pub salts: Vec<[u8; 16]>,
     /// The number of positions that at least one of them sent.
     pub occupied: u32,
 }
@@ -163,8 +175,9 @@ impl DecodeWith<SumParams> for SealedSum {
         }
         let values = SealedValues::from_wire(input.take(occupied.len() * width)?.to_vec());
         let packed = SealedValues::from_wire(input.take(input.rest().len())?.to_vec());
-        let (params, users) = (sum.params.clone(), sum.users.clone());
-        Ok(Self { params, users, occupied, values, packed, ciphertexts: None })
+        let (params, users, salts) = (sum.params.clone(), sum.users.clone(), sum.salts.clone());
+        let blinds = Blinds::default();
+        Ok(Self { params, users, salts, blinds, occupied, values, packed, ciphertexts: None })
     }
 }
 
@@ -177,12 +190,71 @@ pub(super) fn max_sum_bytes(task: &TaskParams) -> u64 {
 
 /// The context of an opened sum, known from the key generator's result.
 #[derive(Clone, Copy, Debug)]
-pub struct ResultParams<'a> {
+pub struct SumContext<'a> {
     /// The round.
-    pub params: &'a RoundParams,
+    pub params: &'a Arc<RoundParams>,
     /// The number of participants.
     pub users: usize,
+    /// The encryption key.
+    pub key: &'a EncryptionKey,
 }
+
+impl Encode for OpenedSum {
+    fn encode(&self, out: &mut Writer) {
+        match self {
+            Self::Clear(sum) => out.put(sum),
+            Self::Masked(sum) => write_residues(out, sum.residues()),
+        }
+    }
+}
+
+impl DecodeWith<SumContext<'_>> for OpenedSum {
+    /// Reads the rest of the input.
+    ///
+    /// # Errors
+    /// [`Error::Encoding`] if it does not have the length of a sum of the round, or a residue is not below the modulus.
+    fn decode_with(input: &mut Reader<'_>, sum: &SumContext<'_>) -> Result<Self, Error> {
+        match sum.params.task().receipts() {
+            Receipts::None | Receipts::Checked => WeightSum::decode_with(input, sum).map(Self::Clear),
+            Receipts::Masked => {
+                let residues = read_residues(input, sum)?;
+                Ok(Self::Masked(MaskedSum::new(sum.params.clone(), sum.users, residues)))
+            }
+        }
+    }
+}
+
+impl Encode for UncheckedSum {
+    fn encode(&self, out: &mut Writer) {
+        write_residues(out, self.residues());
+    }
+}
+
+impl DecodeWith<SumContext<'_>> for UncheckedSum {
+    /// Reads the rest of the input.
+    ///
+    /// # Errors
+    /// As for [`OpenedSum`].
+    fn decode_with(input: &mut Reader<'_>, sum: &SumContext<'_>) -> Result<Self, Error> {
+        Ok(Self::new(sum.params.clone(), sum.users, read_residues(input, sum)?))
+    }
+}
+
+fn write_residues(out: &mut Writer, residues: &[Plaintext]) {
+    residues.iter().for_each(|residue| out.bytes(&residue.to_residue_bytes()));
+}
+
+fn read_residues(input: &mut Reader<'_>, sum: &SumContext<'_>) -> Result<Vec<Plaintext>, Error> {
+    let (width, bytes) = (sum.key.modulus_bytes(), input.take(input.rest().len())?);
+    if bytes.len() != sum.params.packed_ciphertexts() * width {
+        return Err(SUM_LENGTH);
+    }
+    let read = |residue| Plaintext::from_residue_bytes(sum.key, residue);
+    let residues = bytes.chunks_exact(width).map(read).collect::<Result<_, _>>();
+    residues.map_err(|_| Error::Encoding { reason: "a residue is not below the modulus" })
+}
+
+const SUM_LENGTH: Error = Error::Encoding { reason: "the sum does not have the length of the round's" };
 
 impl Encode for WeightSum {
     fn encode(&self, out: &mut Writer) {
@@ -191,17 +263,17 @@ impl Encode for WeightSum {
     }
 }
 
-impl DecodeWith<ResultParams<'_>> for WeightSum {
+impl DecodeWith<SumContext<'_>> for WeightSum {
     /// Reads the rest of the input.
     ///
     /// # Errors
-    /// [`Error::Proof`] if it does not have the length of a sum of the round.
-    fn decode_with(input: &mut Reader<'_>, result: &ResultParams<'_>) -> Result<Self, Error> {
+    /// [`Error::Encoding`] if it does not have the length of a sum of the round.
+    fn decode_with(input: &mut Reader<'_>, result: &SumContext<'_>) -> Result<Self, Error> {
         let (task, payload) = (result.params.task(), input.take(input.rest().len())?);
         let width = value_bytes(task.slot_bits());
         let weights = if task.has_private_support() { task.dimension() } else { 0 };
         if payload.len() != (weights + result.params.packed_values()) * width {
-            return Err(Error::Proof);
+            return Err(SUM_LENGTH);
         }
         let sign_extended = |bytes: &[u8]| {
             let sign = if bytes.first().is_some_and(|byte| byte & 0x80 != 0) { -1 } else { 0 };
@@ -220,6 +292,9 @@ fn value_bytes(slot_bits: u32) -> usize {
 
 /// Returns the length of the longest opened sum of the task.
 pub(super) fn max_result_bytes(task: &TaskParams) -> u64 {
+    if task.receipts() == Receipts::Masked {
+        return max_packed_ciphertexts(task) as u64 * (ciphertext_bytes(task) / 2) as u64;
+    }
     let weights = if task.has_private_support() { task.dimension() } else { 0 };
     (weights + max_packed_values(task)) as u64 * value_bytes(task.slot_bits()) as u64
 }

@@ -5,7 +5,7 @@ use super::{Kind, PartyId};
 use crate::{Error, Round, TaskId, UserId};
 
 const MAGIC: [u8; 4] = *b"DPHE";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 pub(super) const UNKNOWN: Error = Error::Encoding { reason: "the role of the sender does not exist" };
 /// The length of a header. The fields of the message follow.
 pub(super) const HEADER_BYTES: usize = 35;
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(Header::peek(&[0; HEADER_BYTES]), Err(Error::Version));
         let mut message = [0; HEADER_BYTES];
-        message[..6].copy_from_slice(b"DPHE\x01\x03");
+        message[..6].copy_from_slice(b"DPHE\x02\x03");
         let header = Header::peek(&message).unwrap();
         assert_eq!((header.kind, header.round, header.sender), (Kind::Upload, None, None));
         message[5] = 7;

@@ -12,12 +12,12 @@ use super::codec::{Reader, TRUNCATED, Writer};
 use super::domains;
 use super::policy::read_task;
 use crate::hash::hash;
-use crate::scheme::{UserAggregatorSeed, UserSharedSeed};
+use crate::scheme::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use crate::{
     AggregatorKeys, Error, IdentityKey, KeyGenerator, KeyLengths, Round, TaskParams, UserId, UserKeys,
 };
 
-const MAGIC: [u8; 8] = *b"DPHEKIT1";
+const MAGIC: [u8; 8] = *b"DPHEKIT2";
 const CHECK_BYTES: usize = 32;
 
 /// The owner of the keys.
@@ -59,6 +59,7 @@ impl UserKeys {
         out.u32(self.user.get());
         write_seed(&mut out, self.us.to_parts());
         write_seed(&mut out, self.ua.to_parts());
+        write_seed(&mut out, self.mask.to_parts());
         finish(out)
     }
 
@@ -82,8 +83,9 @@ impl UserKeys {
         let user = input.get()?;
         let us = read_seed(&mut input, UserSharedSeed::from_parts)?;
         let ua = read_seed(&mut input, UserAggregatorSeed::from_parts)?;
+        let mask = read_seed(&mut input, MaskSeed::from_parts)?;
         input.finish()?;
-        Ok(Self { task, user, encryption, us, ua })
+        Ok(Self { task, user, encryption, us, ua, mask })
     }
 }
 
@@ -93,7 +95,7 @@ impl AggregatorKeys {
         let mut out = begin(Kind::Aggregator);
         write_task(&mut out, &self.task);
         write_key(&mut out, &self.encryption);
-        write_users(&mut out, &self.ua);
+        write_users(&mut out, self.ua.iter().map(|(&user, seed)| (user, seed.to_parts())));
         finish(out)
     }
 
@@ -113,7 +115,7 @@ impl AggregatorKeys {
         let mut input = open(Kind::Aggregator, bytes)?;
         let task = read_task(input.get()?, &mut input, lengths)?;
         let encryption = read_key(&mut input, &task, lengths)?;
-        let ua = read_users(&mut input)?;
+        let ua = read_users(&mut input, UserAggregatorSeed::from_parts)?;
         input.finish()?;
         Ok(Self { task, encryption, ua })
     }
@@ -126,10 +128,10 @@ impl KeyGenerator {
         let mut out = begin(Kind::KeyGenerator);
         write_task(&mut out, self.task());
         out.bytes(self.encryption_key().id().as_bytes());
-        let (us, ua, next) = self.parts();
+        let (us, masks, next) = self.parts();
         out.u64(next.get());
         write_seed(&mut out, us.to_parts());
-        write_users(&mut out, ua);
+        write_users(&mut out, masks.iter().map(|(&user, seed)| (user, seed.to_parts())));
         finish(out)
     }
 
@@ -158,9 +160,9 @@ impl KeyGenerator {
         }
         let next = input.get()?;
         let us = read_seed(&mut input, UserSharedSeed::from_parts)?;
-        let ua = read_users(&mut input)?;
+        let masks = read_users(&mut input, MaskSeed::from_parts)?;
         input.finish()?;
-        Self::from_parts(task, key, us, ua, next)
+        Self::from_parts(task, key, us, masks, next)
     }
 }
 
@@ -224,15 +226,18 @@ fn read_seed<S>(input: &mut Reader<'_>, from_parts: impl Fn(Round, [u8; 32]) -> 
     Ok(seed)
 }
 
-fn write_users(out: &mut Writer, users: &BTreeMap<UserId, UserAggregatorSeed>) {
+fn write_users<'a>(out: &mut Writer, users: impl ExactSizeIterator<Item = (UserId, (Round, &'a [u8; 32]))>) {
     out.u32(users.len() as u32);
     for (user, seed) in users {
         out.u32(user.get());
-        write_seed(out, seed.to_parts());
+        write_seed(out, seed);
     }
 }
 
-fn read_users(input: &mut Reader<'_>) -> Result<BTreeMap<UserId, UserAggregatorSeed>, Error> {
+fn read_users<S>(
+    input: &mut Reader<'_>,
+    from_parts: impl Fn(Round, [u8; 32]) -> S,
+) -> Result<BTreeMap<UserId, S>, Error> {
     let count = input.u32()?;
     if count > TaskParams::MOST_USERS {
         return Err(Error::Size { what: "the number of users" });
@@ -243,7 +248,7 @@ fn read_users(input: &mut Reader<'_>) -> Result<BTreeMap<UserId, UserAggregatorS
         if users.last_key_value().is_some_and(|(&last, _)| last >= user) {
             return Err(Error::SetOrder);
         }
-        users.insert(user, read_seed(input, UserAggregatorSeed::from_parts)?);
+        users.insert(user, read_seed(input, &from_parts)?);
     }
     Ok(users)
 }

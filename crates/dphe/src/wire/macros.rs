@@ -29,12 +29,12 @@ macro_rules! messages {
 
             /// Returns the media type of the kind in HTTP.
             pub fn media_type(self) -> &'static str {
-                match self { $(Self::$name => concat!("application/vnd.dphe.v1.", $text),)+ }
+                match self { $(Self::$name => concat!("application/vnd.dphe.v2.", $text),)+ }
             }
 
             /// Returns the domain of its hash.
             pub(crate) fn domain(self) -> &'static str {
-                match self { $(Self::$name => concat!("dphe/v1/", $text),)+ }
+                match self { $(Self::$name => concat!("dphe/v2/", $text),)+ }
             }
 
             /// Returns whether a party may send messages of this kind.

@@ -1,14 +1,13 @@
 //! The messages of a round, in the order in which they are sent (docs/protocol.md, section 7).
 
-use super::bodies::{ResultParams, max_result_bytes, max_sum_bytes, max_upload_bytes};
+use super::bodies::{SumContext, max_result_bytes, max_sum_bytes, max_upload_bytes};
 use super::codec::{Decode, DecodeWith, Encode, Reader, Writer};
 use super::macros::{byte_enum, field, messages};
-use super::participants::{Participant, read_participants};
+use super::participants::{MOST_PATH, PARTICIPANT_BYTES, Participant, read_participants};
 use super::{Message, PartyId, Roster, Signed, Unverified};
 use crate::names::named_enum;
 use crate::party::log::LogPoint;
-use crate::scheme::RoundParams;
-use crate::{Digest, Error, Round, WeightSum};
+use crate::{Digest, Error, OpenedSum, Round};
 
 messages! {
     /// The aggregator announces a round.
@@ -40,6 +39,10 @@ messages! {
         support: Digest,
         /// The deadline, as announced.
         deadline: u64,
+        /// The history of the task before this round.
+        history: Digest,
+        /// What became of the last round.
+        last: LastOutcome,
         /// The key generator's log before this ticket.
         log: LogPoint,
     }
@@ -51,6 +54,8 @@ messages! {
         key_id: [u8; 32],
         /// The number of ciphertexts in the body.
         count: u32,
+        /// Random bytes, so that no two sealed updates have the same masks.
+        salt: [u8; 16],
         /// The hash of the body.
         body_hash: Digest,
     }
@@ -65,8 +70,6 @@ messages! {
         ticket: Digest,
         /// The number of the attempt, from 1.
         attempt: u32,
-        /// 0: the aggregator adds no mask.
-        mask: u8,
         /// The hash of the sealed sum.
         sum_hash: Digest,
         /// The number of positions that at least one participant sent.
@@ -100,21 +103,21 @@ messages! {
         outcome: Outcome,
         /// The number of participants.
         users: u32,
+        /// The root of the tree of participants.
+        users_root: Digest,
         /// The hash of the opened sum.
         payload_hash: Digest,
         /// The key generator's log before this message.
         log: LogPoint,
     }
-    /// The aggregator publishes the new model.
-    11 "publish" Publish from Aggregator body |roster| roster.task().config().max_model_bytes.into() => {
+    /// The aggregator publishes the sum.
+    11 "publish" Publish from Aggregator body |roster| max_result_bytes(roster.task()) => {
         /// The result that the key generator signed, without the sum.
         result: Unverified<RoundResult> = read_result,
-        /// The digest of the new model.
+        /// The digest of the new model, which follows from the sum.
         model: Digest,
-        /// The length of the new model.
-        model_bytes: u32 = read_model_bytes,
-        /// The participants.
-        users: Vec<Participant> = read_participants,
+        /// The hash of the sum.
+        sum_hash: Digest,
     }
     /// The aggregator ends a round.
     12 "close" Close from Aggregator => {
@@ -122,6 +125,15 @@ messages! {
         ending: Ending,
         /// The hash of the publish message, or zeros if there is none.
         publish: Digest,
+    }
+    /// The aggregator shows a user that its update is in a sum.
+    15 "inclusion" Inclusion from Aggregator => {
+        /// The root of the tree of participants.
+        users_root: Digest,
+        /// The place of the user among the participants, from 0.
+        index: u32,
+        /// The siblings on the way from the user's leaf to the root.
+        path: Vec<Digest> = read_path,
     }
 }
 
@@ -133,8 +145,8 @@ impl Kind {
 
     /// Returns the length of the longest message in bytes.
     pub fn max_message_bytes(self, roster: &Roster) -> u64 {
-        // a freeze or a publish message names every participant
-        1024 + 36 * roster.users().len() as u64 + self.max_body_bytes(roster).unwrap_or(0)
+        // a freeze names every participant
+        1024 + PARTICIPANT_BYTES * roster.users().len() as u64 + self.max_body_bytes(roster).unwrap_or(0)
     }
 
     /// Returns the error for a body that is too long.
@@ -162,15 +174,53 @@ byte_enum! {
         Failed = 2 "failed",
         /// Before a sum was requested.
         Aborted = 3 "aborted",
+        /// With a sum that was opened and not used, because it was out of range or too large.
+        Rejected = 4 "rejected",
     } else "the ending does not exist"
+}
+
+byte_enum! {
+    /// What became of a round, as the key generator knows it.
+    LastOutcome {
+        /// There was no earlier round.
+        None = 0 "none",
+        /// A sum was opened.
+        Released = 1 "released",
+        /// Opening a sum failed.
+        Failed = 2 "failed",
+        /// No sum was requested.
+        NotOpened = 3 "not-opened",
+    } else "the outcome of the last round does not exist"
+}
+
+impl Ending {
+    /// Returns the key generator's outcome of a round that ended in this way.
+    pub fn outcome(self) -> LastOutcome {
+        match self {
+            Self::Published | Self::Rejected => LastOutcome::Released,
+            Self::Failed => LastOutcome::Failed,
+            Self::Aborted => LastOutcome::NotOpened,
+        }
+    }
 }
 
 fn read_occupied(input: &mut Reader<'_>, roster: &Roster) -> Result<u32, Error> {
     at_most(input.u32()?, roster.task().positions(), "the number of positions")
 }
 
-fn read_model_bytes(input: &mut Reader<'_>, roster: &Roster) -> Result<u32, Error> {
-    at_most(input.u32()?, roster.task().config().max_model_bytes, "the model")
+impl Encode for Vec<Digest> {
+    fn encode(&self, out: &mut Writer) {
+        out.u8(self.len() as u8);
+        self.iter().for_each(|digest| out.put(digest));
+    }
+}
+
+fn read_path(input: &mut Reader<'_>, _: &Roster) -> Result<Vec<Digest>, Error> {
+    let count = usize::from(input.u8()?);
+    if count > MOST_PATH {
+        return Err(Error::Size { what: "the path of an inclusion" });
+    }
+    (0..count).map(|_| input.get()).collect()
 }
 
 fn at_most(found: u32, most: u32, what: &'static str) -> Result<u32, Error> {
@@ -190,19 +240,14 @@ impl Signed<RoundResult> {
     ///
     /// # Errors
     /// [`Error::Proof`] if the body is not the one that the key generator signed, or not a sum of the round.
-    pub fn sum(&self, roster: &Roster) -> Result<Option<WeightSum>, Error> {
-        self.sum_in(&RoundParams::new(roster.task(), self.round()))
-    }
-
-    pub(crate) fn sum_in(&self, params: &RoundParams) -> Result<Option<WeightSum>, Error> {
+    pub(crate) fn sum_in(&self, params: &SumContext<'_>) -> Result<Option<OpenedSum>, Error> {
         let message = self.message();
         if message.payload_hash != Digest::of_payload(self.body()) {
             return Err(Error::Proof);
         }
         match message.outcome {
             Outcome::Released => {
-                let users = message.users as usize;
-                WeightSum::from_bytes(self.body(), &ResultParams { params, users }).map(Some)
+                OpenedSum::from_bytes(self.body(), params).map(Some).map_err(|_| Error::Proof)
             }
             Outcome::Failed if self.body().is_empty() => Ok(None),
             Outcome::Failed => Err(Error::Proof),

@@ -5,11 +5,13 @@ use dphe_paillier::NoiseMode;
 use super::codec::{Encode, Reader, Writer};
 use super::domains;
 use crate::hash::hash;
-use crate::{ClipRule, Digest, Error, KeyLengths, Profile, TaskConfig, TaskId, TaskParams};
+use crate::{ClipRule, Digest, Error, KeyLengths, Profile, Receipts, TaskConfig, TaskId, TaskParams};
 
 /// The length of an encoded policy.
-pub(super) const POLICY_BYTES: usize = 48;
-const VERSION: u8 = 1;
+pub(super) const POLICY_BYTES: usize = 85;
+const VERSION: u8 = 2;
+/// Differential privacy is not implemented: six numbers that are zero.
+const NO_PRIVACY: [u8; 24] = [0; 24];
 
 impl TaskParams {
     /// Returns the hash of the policy, on which all parties agree.
@@ -26,8 +28,7 @@ impl Encode for TaskConfig {
             Profile::Paper => 3,
         };
         let noise = if self.noise == NoiseMode::Secure { 1 } else { 2 };
-        // the last byte is reserved for receipts
-        [VERSION, profile, noise, 0].into_iter().for_each(|byte| out.u8(byte));
+        [VERSION, profile, noise, self.receipts as u8].into_iter().for_each(|byte| out.u8(byte));
         [self.key_bits, self.dimension, self.dense, self.block, self.capacity, self.shards]
             .into_iter()
             .for_each(|x| out.u32(x));
@@ -36,8 +37,18 @@ impl Encode for TaskConfig {
         out.u8(u8::from(self.clip_rule == ClipRule::Clip));
         out.u32(self.min_users);
         out.u8(self.min_percent);
-        [self.max_users, self.max_attempts, self.max_model_bytes].into_iter().for_each(|x| out.u32(x));
+        [self.max_users, self.max_attempts, self.max_model_bytes, self.rounds, self.collect_min]
+            .into_iter()
+            .for_each(|x| out.u32(x));
+        // one group, and no witnesses
+        [self.outsize, 1, self.max_failures, output(self.receipts), 0].into_iter().for_each(|x| out.u8(x));
+        out.put(&NO_PRIVACY);
     }
+}
+
+/// Returns who learns the sum: 1 if the key generator does not, 0 if it does.
+fn output(receipts: Receipts) -> u8 {
+    u8::from(receipts == Receipts::Masked)
 }
 
 /// Reads the policy of a task and checks it.
@@ -60,12 +71,16 @@ pub(super) fn read_task(
         2 => NoiseMode::Fast,
         _ => return Err(Error::Task { reason: "the noise mode is unknown" }),
     };
-    if input.u8()? != 0 {
-        return Err(Error::Profile { what: "receipts" });
-    }
+    let receipts = match input.u8()? {
+        0 => Receipts::None,
+        1 => Receipts::Checked,
+        2 => Receipts::Masked,
+        _ => return Err(Error::Task { reason: "the receipts are unknown" }),
+    };
     let config = TaskConfig {
         profile,
         noise,
+        receipts,
         key_bits: input.get()?,
         dimension: input.get()?,
         dense: input.get()?,
@@ -84,6 +99,28 @@ pub(super) fn read_task(
         max_users: input.get()?,
         max_attempts: input.get()?,
         max_model_bytes: input.get()?,
+        rounds: input.get()?,
+        collect_min: input.get()?,
+        outsize: input.get()?,
+        max_failures: {
+            match input.u8()? {
+                1 => {}
+                2..=64 => return Err(Error::Profile { what: "groups" }),
+                _ => return Err(Error::Task { reason: "the number of groups must be between 1 and 64" }),
+            }
+            input.get()?
+        },
     };
+    match input.u8()? {
+        2 => return Err(Error::Profile { what: "sums for users only" }),
+        found if found == output(receipts) => {}
+        _ => return Err(Error::Task { reason: "the output does not match the receipts" }),
+    }
+    if input.u8()? != 0 {
+        return Err(Error::Profile { what: "witnesses" });
+    }
+    if input.get::<[u8; 24]>()? != NO_PRIVACY {
+        return Err(Error::Profile { what: "differential privacy" });
+    }
     TaskParams::new_with(id, config, lengths)
 }

@@ -8,6 +8,7 @@ use dphe_paillier::EncryptionKey;
 use super::codec::{Reader, Writer};
 use super::domains;
 use super::policy::{POLICY_BYTES, read_task};
+use super::upload_seal::Agreement;
 use crate::hash::hash;
 use crate::{Digest, Error, Identity, IdentityKey, KeyLengths, PartyId, TaskId, TaskParams, UserId};
 
@@ -17,7 +18,10 @@ use crate::{Digest, Error, Identity, IdentityKey, KeyLengths, PartyId, TaskId, T
 pub struct Roster {
     task: TaskParams,
     key_id: [u8; 32],
+    initial_model: Digest,
+    task_file: Digest,
     aggregator: Identity,
+    agreement: Agreement,
     key_generator: Identity,
     hash: Digest,
     /// Ascending.
@@ -29,8 +33,34 @@ pub struct Roster {
     users_at: usize,
 }
 
-/// A user as encoded: number and identity.
-type UserEntry = [u8; 36];
+const VERSION: u8 = 2;
+/// The number of a roster that replaces no other.
+const FIRST_EPOCH: u32 = 1;
+
+/// A user as encoded: number, identity and agreement key.
+type UserEntry = [u8; 68];
+
+/// No user has an agreement key in this version.
+const NO_AGREEMENT: [u8; 32] = [0; 32];
+
+/// The description of a roster that is about to be signed.
+#[derive(Clone, Debug)]
+pub struct RosterPlan<'a> {
+    /// The task.
+    pub task: TaskParams,
+    /// The encryption key.
+    pub key: &'a EncryptionKey,
+    /// The digest of the initial model.
+    pub initial_model: Digest,
+    /// The hash of the task file, or zeros.
+    pub task_file: Digest,
+    /// The aggregator's identity.
+    pub aggregator: Identity,
+    /// The key that uploads are encrypted to.
+    pub agreement: Agreement,
+    /// The users.
+    pub users: BTreeMap<UserId, Identity>,
+}
 
 impl Roster {
     /// Creates a roster and signs it with the key generator's identity.
@@ -38,14 +68,8 @@ impl Roster {
     /// # Errors
     /// [`Error::Key`] if the encryption key does not have the task's length and noise mode, [`Error::Size`] for more
     /// than 65,536 users, [`Error::Roster`] if two parties have the same identity.
-    pub fn new(
-        task: TaskParams,
-        epoch: u32,
-        key: &EncryptionKey,
-        aggregator: Identity,
-        key_generator: &IdentityKey,
-        users: BTreeMap<UserId, Identity>,
-    ) -> Result<Self, Error> {
+    pub fn new(plan: RosterPlan<'_>, key_generator: &IdentityKey) -> Result<Self, Error> {
+        let RosterPlan { task, key, initial_model, task_file, aggregator, agreement, users } = plan;
         task.check_key(key)?;
         let count = u32::try_from(users.len()).unwrap_or(u32::MAX);
         if count > TaskParams::MOST_USERS {
@@ -53,18 +77,24 @@ impl Roster {
         }
         let key_id = *key.id().as_bytes();
         let mut out = Writer::new();
-        out.u8(1);
+        out.u8(VERSION);
         out.bytes(task.id().as_bytes());
-        out.u32(epoch);
+        out.u32(FIRST_EPOCH);
         out.put(task.config());
         out.bytes(&key_id);
+        out.put(&initial_model);
+        out.put(&task_file);
+        out.put(&Digest::ZERO);
         out.bytes(&aggregator.to_bytes());
+        out.bytes(agreement.as_bytes());
         out.bytes(&key_generator.identity().to_bytes());
+        out.u8(0);
         out.u32(count);
         let users_at = out.as_bytes().len();
         for (user, identity) in &users {
             out.u32(user.get());
             out.bytes(&identity.to_bytes());
+            out.bytes(&NO_AGREEMENT);
         }
         let mut bytes = out.into_bytes();
         check_distinct(&bytes[users_at..], [&aggregator, &key_generator.identity()])?;
@@ -72,14 +102,26 @@ impl Roster {
         bytes.extend_from_slice(&key_generator.sign(&hash));
         let (users, bytes, key_generator) =
             (users.into_keys().collect(), bytes.into(), key_generator.identity());
-        Ok(Self { task, key_id, aggregator, key_generator, hash, users, bytes, users_at })
+        Ok(Self {
+            task,
+            key_id,
+            initial_model,
+            task_file,
+            aggregator,
+            agreement,
+            key_generator,
+            hash,
+            users,
+            bytes,
+            users_at,
+        })
     }
 
     /// Reads a roster and verifies its signature.
     ///
     /// # Errors
     /// [`Error::Encoding`], [`Error::Version`], [`Error::Size`], [`Error::Task`], [`Error::Key`], [`Error::SetOrder`],
-    /// [`Error::Roster`] or [`Error::Signature`].
+    /// [`Error::Roster`], [`Error::Profile`] or [`Error::Signature`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         Self::decode_with(bytes, KeyLengths::default())
     }
@@ -90,7 +132,7 @@ impl Roster {
     /// As [`Roster::decode`].
     pub fn decode_with(bytes: &[u8], lengths: KeyLengths) -> Result<Self, Error> {
         let mut input = Reader::new(bytes);
-        if input.u8()? != 1 {
+        if input.u8()? != VERSION {
             return Err(Error::Version);
         }
         let id = TaskId::from_bytes(input.get()?);
@@ -99,8 +141,16 @@ impl Roster {
         let task = read_task(id, &mut policy, lengths)?;
         policy.finish()?;
         let key_id = input.get()?;
+        let (initial_model, task_file) = (input.get()?, input.get()?);
+        if input.get::<Digest>()? != Digest::ZERO {
+            return Err(Error::Profile { what: "changed rosters" });
+        }
         let aggregator = Identity::from_bytes(&input.get()?)?;
+        let agreement = Agreement::from_bytes(input.get()?)?;
         let key_generator = Identity::from_bytes(&input.get()?)?;
+        if input.u8()? != 0 {
+            return Err(Error::Profile { what: "witnesses" });
+        }
         let count = input.u32()?;
         if count > TaskParams::MOST_USERS {
             return Err(Error::Size { what: "the roster" });
@@ -110,6 +160,9 @@ impl Roster {
         for _ in 0..count {
             let user = input.get()?;
             Identity::from_bytes(&input.get()?)?;
+            if input.get::<[u8; 32]>()? != NO_AGREEMENT {
+                return Err(Error::Profile { what: "agreement keys of users" });
+            }
             if users.last().is_some_and(|&last| last >= user) {
                 return Err(Error::SetOrder);
             }
@@ -121,7 +174,19 @@ impl Roster {
         key_generator.verify(&hash, &input.get()?)?;
         input.finish()?;
         let (users, bytes) = (users.into(), bytes.into());
-        Ok(Self { task, key_id, aggregator, key_generator, hash, users, bytes, users_at })
+        Ok(Self {
+            task,
+            key_id,
+            initial_model,
+            task_file,
+            aggregator,
+            agreement,
+            key_generator,
+            hash,
+            users,
+            bytes,
+            users_at,
+        })
     }
 
     /// Returns the task.
@@ -152,6 +217,21 @@ impl Roster {
     /// Returns the floor: the smallest number of participants whose sum may be opened.
     pub fn floor(&self) -> usize {
         self.task.floor(self.users.len())
+    }
+
+    /// Returns the digest of the model that the first round starts from.
+    pub fn initial_model(&self) -> Digest {
+        self.initial_model
+    }
+
+    /// Returns the hash of the task file, or zeros if the roster names none.
+    pub fn task_file(&self) -> Digest {
+        self.task_file
+    }
+
+    /// Returns the key that uploads are encrypted to.
+    pub fn agreement(&self) -> &Agreement {
+        &self.agreement
     }
 
     pub(crate) fn key_id(&self) -> &[u8; 32] {
@@ -207,8 +287,8 @@ fn entries(bytes: &[u8]) -> &[UserEntry] {
     bytes.as_chunks().0
 }
 
-fn key_of([_, _, _, _, key @ ..]: &UserEntry) -> &[u8; 32] {
-    key
+fn key_of(entry: &UserEntry) -> &[u8; 32] {
+    entry[4..].first_chunk().unwrap_or(&NO_AGREEMENT)
 }
 
 /// Checks that identities are distinct. Two users with one identity would be one person, and count twice for the floor.

@@ -46,6 +46,19 @@ impl<M: Message> Unverified<M> {
     pub fn hash(&self) -> Digest {
         hash(M::KIND.domain(), &[&self.signed])
     }
+
+    /// Returns the hash of a message with these fields, which is what its sender signs.
+    pub(crate) fn digest_of(task: TaskId, sender: PartyId, round: Round, message: &M) -> Digest {
+        hash(M::KIND.domain(), &[&write_signed(task, sender, round, message)])
+    }
+}
+
+/// Returns header and fields: what is signed.
+fn write_signed<M: Message>(task: TaskId, sender: PartyId, round: Round, message: &M) -> Vec<u8> {
+    let mut out = Writer::new();
+    Header::write(&mut out, M::KIND, task, round, sender);
+    out.put(message);
+    out.into_bytes()
 }
 
 impl<M> Encode for Unverified<M> {
@@ -98,10 +111,7 @@ impl<M: Message> Signed<M> {
         message: M,
         body: Vec<u8>,
     ) -> Self {
-        let mut out = Writer::new();
-        Header::write(&mut out, M::KIND, task, round, sender);
-        out.put(&message);
-        let signed = out.into_bytes();
+        let signed = write_signed(task, sender, round, &message);
         let signature = key.sign(&hash(M::KIND.domain(), &[&signed]));
         Self { head: Unverified { sender, round, message, signed, signature }, body }
     }
@@ -145,6 +155,11 @@ impl<M: Message> Signed<M> {
     /// Returns the hash by which other messages name this one.
     pub fn hash(&self) -> Digest {
         self.head.hash()
+    }
+
+    /// Returns the signature.
+    pub(crate) fn signature(&self) -> [u8; SIGNATURE_BYTES] {
+        self.head.signature
     }
 
     /// Returns the bytes of the whole message.

@@ -1,108 +1,239 @@
 //! Records a run and checks the invariants of crash.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dphe::scheme::RoundParams;
 use dphe::wire::{
-    Close, DecodeWith as _, Decrypt, Ending, Freeze, Header, Kind, Outcome, Participant, Publish,
-    ResultParams, RoundResult, Signed, Upload, UploadAck,
+    Close, DecodeWith as _, Decrypt, Ending, Freeze, FreezeAck, Header, Kind, Outcome, Participant, Publish,
+    RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck,
 };
-use dphe::{Digest, Error, PartyId, Roster, Round, UserId, WeightSum};
+use dphe::{Digest, Error, PartyId, Receipts, Round, UserId, WeightSum};
 
 use crate::world::{Input, World};
 
-#[derive(Default)]
-pub(crate) struct Ledger {
+/// Which parties do what they should, apart from crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    All,
+    /// The key generator was restored from an older copy of its log.
+    RestoredGenerator,
+    /// The aggregator was restored, too.
+    RestoredBoth,
+    /// The aggregator does what it likes.
+    UsersAndGenerator,
+}
+
+pub(crate) struct Ledger<'w> {
     pub(crate) violations: Vec<String>,
-    /// Every message that was sent, by sender, kind, round, and receiver of an acknowledgement.
-    sent: BTreeMap<(PartyId, Kind, u64, Option<PartyId>), Vec<u8>>,
-    /// The content of an upload, by the hash of its body.
-    inputs: BTreeMap<Digest, Input>,
+    pub(crate) trust: Trust,
+    world: &'w World,
+    /// Whether the answers to a user may be reordered.
+    reordered: bool,
+    /// Every message that was sent, by sender, kind, round, and receiver if it is meant for one user.
+    sent: BTreeMap<(PartyId, Kind, u64, Option<PartyId>, u32), Vec<u8>>,
+    /// Every upload, by the hash of its body.
+    uploads: BTreeMap<Digest, Sealed>,
     freezes: BTreeMap<Digest, Freeze>,
     requests: BTreeMap<Digest, Digest>,
-    decrypted: BTreeMap<u64, BTreeSet<Digest>>,
+    /// The decrypted requests of each round, with the participants.
+    opened: BTreeMap<u64, BTreeMap<Digest, Opening>>,
+    /// When the key generator issued the ticket of a round.
+    ticketed: BTreeMap<u64, u64>,
     acknowledged: BTreeMap<(UserId, u64), Digest>,
     published: BTreeMap<u64, Vec<Participant>>,
-    models: BTreeMap<u64, Vec<u8>>,
+    models: BTreeMap<u64, Digest>,
     endings: BTreeMap<u64, Ending>,
+    /// The sums that users found to be correct, and those whose models they accepted and stored.
+    applied: BTreeMap<(UserId, u64), WeightSum>,
+    accepted: BTreeMap<UserId, BTreeMap<u64, WeightSum>>,
+    /// What the first user who began a ticket had accepted until then.
+    begun: BTreeMap<Digest, BTreeMap<u64, WeightSum>>,
+    /// How often users, the aggregator and the key generator refused something, by code.
+    pub(crate) refusals: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+struct Sealed {
+    user: UserId,
+    round: Round,
+    upload: Upload,
+    input: Input,
+}
+
+struct Opening {
+    users: Vec<Participant>,
+    outcome: Outcome,
 }
 
 /// The codes that refuse a message which is merely late, early or known.
 const HARMLESS: [&str; 4] = ["stale", "future", "order", "late"];
+/// The codes by which a party notices that another one was restored from an older copy of its log.
+const NOTICES: [&str; 7] = ["rollback", "history", "ticket", "ending", "conflict", "lineage", "not_mine"];
 
-impl Ledger {
+impl<'w> Ledger<'w> {
+    pub(crate) fn new(world: &'w World, trust: Trust, reordered: bool) -> Self {
+        Self {
+            violations: Vec::new(),
+            trust,
+            world,
+            reordered,
+            sent: BTreeMap::new(),
+            uploads: BTreeMap::new(),
+            freezes: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            ticketed: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            published: BTreeMap::new(),
+            models: BTreeMap::new(),
+            endings: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn violation(&mut self, text: String) {
         self.violations.push(text);
     }
 
+    /// Returns whether the aggregator follows the protocol and was not restored.
+    fn aggregator_is_honest(&self) -> bool {
+        matches!(self.trust, Trust::All | Trust::RestoredGenerator)
+    }
+
     /// A party refused an event.
     pub(crate) fn refused(&mut self, party: PartyId, event: &str, error: &Error) {
-        let known = match error.code().as_str() {
+        let who = match party {
+            PartyId::Aggregator => "aggregator",
+            PartyId::KeyGenerator => "key generator",
+            PartyId::User(_) => "user",
+        };
+        let code = error.code().as_str();
+        *self.refusals.entry((who, code)).or_default() += 1;
+        let restored = matches!(self.trust, Trust::RestoredGenerator | Trust::RestoredBoth);
+        let known = match code {
+            _ if self.trust == Trust::UsersAndGenerator => true,
             // training was requested twice, or an answer arrived twice
-            "conflict" => event == "update",
+            "conflict" if event == "update" => true,
             "set_difference" => true,
+            "early" => self.world.spec.collect_min > 0,
+            // the publish message overtook the inclusion
+            "not_mine" if self.reordered => true,
+            code if restored && NOTICES.contains(&code) => true,
             code => HARMLESS.contains(&code),
         };
         if !known {
-            self.violation(format!("{party:?} refuses {event}: {} ({error})", error.code().as_str()));
+            self.violation(format!("{party:?} refuses {event}: {code} ({error})"));
         }
+    }
+
+    /// Returns whether a party noticed that another one was restored, or the key generator refused the aggregator.
+    pub(crate) fn noticed(&self) -> bool {
+        self.refusals.keys().any(|(who, code)| NOTICES.contains(code) || *who == "key generator")
     }
 
     /// A user sealed an update.
-    pub(crate) fn sealed(&mut self, upload: &[u8], input: Input, roster: &Roster) {
-        let upload: Signed<Upload> = Signed::decode(upload, roster).unwrap();
-        self.inputs.insert(upload.message().body_hash, input);
+    pub(crate) fn sealed(&mut self, upload: &[u8], input: Input) {
+        let upload: Signed<Upload> = Signed::decode(upload, &self.world.roster).unwrap();
+        let (PartyId::User(user), round) = (upload.from(), upload.round()) else { return };
+        let upload = upload.message().clone();
+        self.uploads.insert(upload.body_hash, Sealed { user, round, upload, input });
+    }
+
+    /// The key generator has written the ticket of a round.
+    pub(crate) fn ticketed(&mut self, ticket: &[u8], now: u64) {
+        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.world.roster).unwrap();
+        let first = self.trust != Trust::RestoredBoth;
+        let known = self.ticketed.entry(ticket.round().get()).or_insert(now);
+        if !first {
+            *known = now;
+        }
+    }
+
+    /// The key generator accepts a freeze.
+    pub(crate) fn froze(&mut self, freeze: &[u8], now: u64) {
+        let freeze: Signed<Freeze> = Signed::decode(freeze, &self.world.roster).unwrap();
+        let round = freeze.round().get();
+        let since = self.ticketed.get(&round).copied().unwrap_or(now);
+        if now < since + u64::from(self.world.spec.collect_min) {
+            self.violation(format!("I3: round {round} was frozen {} ms after its ticket", now - since));
+        }
+        self.freezes.insert(freeze.hash(), freeze.message().clone());
     }
 
     /// The key generator has decrypted a sum. The result may never be stored or sent.
-    pub(crate) fn opened(&mut self, result: &[u8], world: &World) {
-        let result: Signed<RoundResult> = Signed::decode(result, &world.roster).unwrap();
-        let request = result.message().request;
-        let requests = self.decrypted.entry(result.round().get()).or_default();
-        requests.insert(request);
-        if requests.len() > 1 {
-            self.violation(format!("I1: round {} has two decrypted requests", result.round()));
-        }
-        let Some(freeze) = self.requests.get(&request).and_then(|freeze| self.freezes.get(freeze)).cloned()
-        else {
+    pub(crate) fn opened(&mut self, result: &[u8]) {
+        let result: Signed<RoundResult> = Signed::decode(result, &self.world.roster).unwrap();
+        let (round, message) = (result.round(), result.message());
+        let freeze = self.requests.get(&message.request).and_then(|freeze| self.freezes.get(freeze));
+        let Some(freeze) = freeze.cloned() else {
             return self.violation("I2: a request was decrypted that A never sent".into());
         };
-        self.check_set(&freeze.users, &world.roster);
-        if result.message().outcome == Outcome::Released {
-            self.check_sum(&result, &freeze.users, world);
+        self.check_set(&freeze.users);
+        for participant in &freeze.users {
+            let sealed = self.uploads.get(&participant.body_hash);
+            let same = sealed.is_some_and(|Sealed { user, round: of, upload, .. }| {
+                (*user, *of, upload.ticket) == (participant.user, round, freeze.ticket)
+                    && (upload.count, upload.salt) == (participant.count, participant.salt)
+            });
+            if !same {
+                self.violations
+                    .push(format!("I2: user {} sent no such upload in round {round}", participant.user));
+            }
+        }
+        let opening = Opening { users: freeze.users, outcome: message.outcome };
+        if message.outcome == Outcome::Released {
+            self.check_payload(&result, &opening.users);
+        } else if self.aggregator_is_honest() && !self.world.spec.loud {
+            self.violation(format!("I2: opening the sum of round {round} failed"));
+        }
+        let openings = self.opened.entry(round.get()).or_default();
+        openings.insert(message.request, opening);
+        if openings.len() > 1 && self.trust != Trust::RestoredBoth {
+            self.violation(format!("I1: round {round} has two decrypted requests"));
+        }
+        if self.opened.len() > self.world.spec.rounds as usize {
+            self.violation(format!("I1: {} sums were opened", self.opened.len()));
         }
     }
 
-    fn check_set(&mut self, users: &[Participant], roster: &Roster) {
+    fn check_set(&mut self, users: &[Participant]) {
+        let roster = &self.world.roster;
         let ascending = users.is_sorted_by(|a, b| a.user < b.user);
         if users.len() < roster.floor() || !ascending || users.iter().any(|p| !roster.contains(p.user)) {
             self.violation(format!("I3: the set {users:?}"));
         }
     }
 
-    fn check_sum(&mut self, result: &Signed<RoundResult>, users: &[Participant], world: &World) {
-        let (task, round) = (world.roster.task(), result.round());
-        let sum = WeightSum::from_bytes(
-            result.body(),
-            &ResultParams { params: &RoundParams::new(task, round), users: users.len() },
-        )
-        .unwrap();
-        let mut expected = Input::zero(task.dimension());
-        for Participant { user, body_hash } in users {
-            match self.inputs.get(body_hash) {
-                Some(input) => expected.add(input),
-                None => self.violations.push(format!("I2: user {user} never sealed what is in the sum")),
-            }
+    /// Checks a sum that the key generator can read.
+    fn check_payload(&mut self, result: &Signed<RoundResult>, users: &[Participant]) {
+        let task = self.world.roster.task();
+        if task.receipts() == Receipts::Masked {
+            return;
         }
-        let mut weights = expected.weights;
-        if let Some(support) = sum.support() {
-            weights = support.indices().map(|index| weights[index]).collect();
-        }
-        if sum.weights() != weights || sum.dense() != [expected.dense] {
+        let params = Arc::new(RoundParams::new(task, result.round()));
+        let context = SumContext { params: &params, users: users.len(), key: &self.world.key };
+        let sum = WeightSum::from_bytes(result.body(), &context).unwrap();
+        self.check_sum(&sum, users);
+    }
+
+    /// Returns the sum of what these users sent.
+    fn expected(&self, users: &[Participant]) -> Input {
+        let mut expected = Input::zero(self.world.roster.task().dimension());
+        let sent = users.iter().filter_map(|participant| self.uploads.get(&participant.body_hash));
+        sent.for_each(|sealed| expected.add(&sealed.input));
+        expected
+    }
+
+    fn check_sum(&mut self, sum: &WeightSum, users: &[Participant]) {
+        let round = sum.round();
+        if !self.expected(users).is(sum) {
             self.violation(format!("I2: the sum of round {round} is not that of its set"));
         }
         // and once more without relying on the records
-        for user in world.roster.users() {
+        for user in self.world.roster.users() {
             let digit = (sum.dense()[0] >> (2 * user.get())) & 3;
             if digit != i64::from(users.iter().any(|participant| participant.user == user)) {
                 self.violation(format!("I2: user {user} is {digit} times in the sum of round {round}"));
@@ -110,28 +241,81 @@ impl Ledger {
         }
     }
 
+    /// The aggregator's program got the sum of a round.
+    pub(crate) fn received(&mut self, sum: &WeightSum) {
+        let openings = self.opened.get(&sum.round().get());
+        let users: Vec<Vec<Participant>> =
+            openings.into_iter().flat_map(BTreeMap::values).map(|opening| opening.users.clone()).collect();
+        match &users[..] {
+            [] => self.violation(format!("I2: A got a sum of round {} that G did not open", sum.round())),
+            [users] => self.check_sum(sum, users),
+            _ => {}
+        }
+    }
+
+    /// A user found a sum to be correct.
+    pub(crate) fn applied(&mut self, user: UserId, sum: WeightSum) {
+        let round = sum.round().get();
+        let openings = self.opened.get(&round).into_iter().flat_map(BTreeMap::values);
+        let released = openings.filter(|opening| opening.outcome == Outcome::Released);
+        let mut listed = released.map(|opening| &opening.users);
+        if !listed.any(|users| users.len() == sum.users() && self.expected(users).is(&sum)) {
+            self.violations.push(format!("I8: user {user} accepts a wrong sum of round {round}"));
+        }
+        if self.applied.get(&(user, round)).is_some_and(|known| *known != sum) {
+            self.violation(format!("I8: user {user} accepts a second sum of round {round}"));
+        }
+        self.applied.insert((user, round), sum);
+    }
+
+    /// A user accepted the model of a round, and stored that it did.
+    pub(crate) fn accepted(&mut self, user: UserId, round: Round) {
+        match self.applied.get(&(user, round.get())).cloned() {
+            Some(sum) => drop(self.accepted.entry(user).or_default().insert(round.get(), sum)),
+            None => self.violation(format!("I8: user {user} ends round {round} without a sum")),
+        }
+    }
+
+    /// A user begins a round. All users who begin with the same ticket have accepted the same sums.
+    pub(crate) fn began(&mut self, user: UserId, ticket: Digest) {
+        let accepted = self.accepted.get(&user).cloned().unwrap_or_default();
+        if *self.begun.entry(ticket).or_insert_with(|| accepted.clone()) != accepted {
+            self.violation(format!("I8: user {user} begins a round after other sums than another user"));
+        }
+    }
+
     /// A party sends a message.
-    pub(crate) fn send(&mut self, from: PartyId, to: PartyId, bytes: &[u8], roster: &Roster) {
+    pub(crate) fn send(&mut self, from: PartyId, to: PartyId, bytes: &[u8]) {
+        let roster = &self.world.roster;
         let kind = Header::peek(bytes).unwrap().kind;
         let round = u64::from_be_bytes(bytes[22..30].try_into().unwrap());
-        let receiver = (kind == Kind::UploadAck).then_some(to);
-        match self.sent.get(&(from, kind, round, receiver)) {
+        let receiver = matches!(kind, Kind::UploadAck | Kind::Inclusion).then_some(to);
+        let repeats = match (self.trust, from) {
+            (_, PartyId::User(_)) | (Trust::All, _) => true,
+            (Trust::RestoredGenerator, from) => from == PartyId::Aggregator,
+            (Trust::UsersAndGenerator, from) => from == PartyId::KeyGenerator,
+            (Trust::RestoredBoth, _) => false,
+        };
+        // a byzantine aggregator may freeze several times, and each freeze has its acknowledgement
+        let attempt = match kind {
+            Kind::FreezeAck => Signed::<FreezeAck>::decode(bytes, roster).unwrap().message().attempt,
+            _ => 0,
+        };
+        let place = (from, kind, round, receiver, attempt);
+        match self.sent.get(&place) {
             Some(known) if known == bytes => return,
-            Some(_) => {
-                self.violation(format!("I4: {from:?} sends two messages of kind {kind} in round {round}"))
+            Some(_) if repeats => {
+                self.violation(format!("I4: {from:?} sends two messages of kind {kind} in round {round}"));
             }
-            None => {}
+            _ => {}
         }
-        self.sent.insert((from, kind, round, receiver), bytes.to_vec());
+        self.sent.insert(place, bytes.to_vec());
         match kind {
-            Kind::Freeze => {
-                let freeze: Signed<Freeze> = Signed::decode(bytes, roster).unwrap();
-                self.freezes.insert(freeze.hash(), freeze.message().clone());
-            }
             Kind::Decrypt => {
                 let request: Signed<Decrypt> = Signed::decode(bytes, roster).unwrap();
                 self.requests.insert(request.hash(), request.message().freeze);
             }
+            _ if !self.aggregator_is_honest() && self.trust != Trust::RestoredBoth => {}
             Kind::UploadAck => {
                 let ack: Signed<UploadAck> = Signed::decode(bytes, roster).unwrap();
                 let PartyId::User(user) = to else { return };
@@ -139,32 +323,45 @@ impl Ledger {
             }
             Kind::Publish => {
                 let publish: Signed<Publish> = Signed::decode(bytes, roster).unwrap();
-                self.check_set(&publish.message().users, roster);
-                self.published.insert(round, publish.message().users.clone());
-                self.models.insert(round, publish.body().to_vec());
+                let result = publish.message().check_result(roster, publish.round()).unwrap();
+                let opening = self.opened.get(&round).and_then(|all| all.get(&result.message().request));
+                match opening.map(|opening| opening.users.clone()) {
+                    Some(users) => drop(self.published.insert(round, users)),
+                    None => self.violation(format!("I2: round {round} is published and was not opened")),
+                }
+                self.models.insert(round, publish.message().model);
             }
             Kind::Close => {
                 let close: Signed<Close> = Signed::decode(bytes, roster).unwrap();
-                self.endings.insert(round, close.message().ending);
+                let ending = close.message().ending;
+                self.endings.insert(round, ending);
+                let lost = matches!(ending, Ending::Failed | Ending::Rejected);
+                if lost && self.aggregator_is_honest() && !self.world.spec.loud {
+                    self.violation(format!("I2: round {round} is {ending}"));
+                }
             }
             _ => {}
         }
     }
 
-    /// A user was told how a round ended.
+    /// A user was told how a round ended. `acknowledged` says whether A had acknowledged its upload.
     pub(crate) fn finished(
         &mut self,
         user: UserId,
         round: Round,
         ending: Ending,
-        included: bool,
+        (included, acknowledged): (bool, bool),
         model: Option<&[u8]>,
     ) {
         let round = round.get();
+        if !self.aggregator_is_honest() {
+            return;
+        }
         let is_in = self.published.get(&round).is_some_and(|set| set.iter().any(|p| p.user == user));
-        let same_model = self.models.get(&round).map(Vec::as_slice) == model;
-        if self.endings.get(&round).is_some_and(|&known| known != ending) || included != is_in || !same_model
-        {
+        // a user whose upload was not acknowledged may not learn that it is in the sum
+        let told = included == is_in || (is_in && !acknowledged);
+        let same_model = self.models.get(&round).copied() == model.map(Digest::of_model);
+        if self.endings.get(&round).is_some_and(|&known| known != ending) || !told || !same_model {
             self.violation(format!(
                 "I6: user {user} is told {ending:?}, included {included}, of round {round}"
             ));
@@ -176,16 +373,40 @@ impl Ledger {
     }
 
     /// Returns whether a round was published with all users in it.
-    pub(crate) fn is_full(&self, round: Round, roster: &Roster) -> bool {
-        self.published.get(&round.get()).is_some_and(|set| set.len() == roster.users().len())
+    pub(crate) fn is_full(&self, round: Round) -> bool {
+        self.published.get(&round.get()).is_some_and(|set| set.len() == self.world.roster.users().len())
     }
 
     pub(crate) fn endings(&self) -> impl Iterator<Item = Ending> + '_ {
         self.endings.values().copied()
     }
 
+    /// Returns how many sums were opened, and how many of these openings failed.
+    pub(crate) fn openings(&self) -> (u64, u64) {
+        let all = || self.opened.values().flat_map(BTreeMap::values);
+        let failed = all().filter(|opening| opening.outcome == Outcome::Failed).count();
+        (all().count() as u64, failed as u64)
+    }
+
+    /// Returns how often a user accepted the sum of a round.
+    pub(crate) fn acceptances(&self) -> u64 {
+        self.accepted.values().map(|rounds| rounds.len() as u64).sum()
+    }
+
+    /// Returns the rounds in which users accepted distinct sums.
+    pub(crate) fn forked(&self) -> usize {
+        let mut sums: BTreeMap<u64, BTreeSet<Vec<i64>>> = BTreeMap::new();
+        for (&(_, round), sum) in &self.applied {
+            sums.entry(round).or_default().insert([sum.weights(), sum.dense()].concat());
+        }
+        sums.values().filter(|sums| sums.len() > 1).count()
+    }
+
     /// Checks what can be checked only at the end.
     pub(crate) fn close(&mut self) {
+        if !self.aggregator_is_honest() {
+            return;
+        }
         for (&(user, round), hash) in &self.acknowledged {
             let Some(set) = self.published.get(&round) else { continue };
             if !set.iter().any(|p| p.user == user && p.body_hash == *hash) {

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use dphe::party::log::Log;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Party as _, Time,
-    UserEvent, UserParty,
+    Action, AggregatorEvent, AggregatorParty, EndedRound, KeyGeneratorEvent, KeyGeneratorParty, Notice,
+    Party as _, Time, UserEvent, UserParty, UserPhase,
 };
-use dphe::wire::{Ending, Header, Kind, RoundTicket, Signed};
+use dphe::wire::{Ending, Header, Kind};
 use dphe::{Digest, Error, PartyId, Round, UserId};
 use rand_core::Rng as _;
 
-use crate::ledger::Ledger;
-use crate::world::{Input, World, rng};
+use crate::ledger::{Ledger, Trust};
+use crate::rogue::{Attack, Rogue};
+use crate::world::{Input, World, identity, next_model, rng};
 
 pub(crate) type Rng = chacha20::ChaCha8Rng;
 
@@ -20,33 +21,36 @@ pub(crate) enum Machine {
     Aggregator(Box<AggregatorParty>),
     KeyGenerator(Box<KeyGeneratorParty>),
     User(Box<UserParty>),
+    /// An aggregator that does what it likes. It never crashes.
+    Rogue(Box<Rogue>),
 }
 
-/// A point at which a party writes: the tag of the record, or 0 for a checkpoint.
+/// A point at which a party writes: the tag of the record, or 0 for a replacement of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) party: PartyId,
     pub(crate) tag: u8,
 }
 
-/// The prefix of a log.
-pub(crate) const PREFIX: u8 = 255;
-/// The tags of records that sabotage removes.
+/// The tags of records that the simulation looks into, or that sabotage removes.
 const A_UPLOAD: u8 = 3;
+const G_TICKET: u8 = 1;
 const G_FREEZE: u8 = 2;
 const G_COMMIT: u8 = 3;
 const G_RESULT: u8 = 4;
+const U_TICKET: u8 = 1;
 
 /// How far a party gets with a write, and with the messages after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    BeforeWrite,
     /// Written but not synced, and lost.
     Lost,
     /// This many parts in 1024 of an append reached the disk, and the rest is missing. A replacement is complete.
     Torn(u32),
     /// The same, but the file has its full length, and the rest is zeros.
     Blank(u32),
+    /// The disk is full and stays so for a while. This many parts in 1024 of an append are written. Nothing is replaced.
+    Full(u32),
     Synced,
     SentOne,
     Sent,
@@ -70,12 +74,24 @@ pub(crate) struct Chaos {
     pub(crate) slow: u64,
     /// A party crashes at a write.
     pub(crate) crash: u64,
+    /// The disk of a party is full for seconds.
+    pub(crate) full: u64,
     /// A user disappears for long after a step.
     pub(crate) vanish: u64,
     /// The program aborts a round.
     pub(crate) abort: u64,
     /// A user's program does not hand in an update.
     pub(crate) idle: u64,
+}
+
+/// The key generator is restored from an older copy of its log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restore {
+    pub(crate) at: u64,
+    /// The age of the copy, in milliseconds.
+    pub(crate) age: u64,
+    /// Whether the aggregator is restored as well, from a copy of the same age.
+    pub(crate) both: bool,
 }
 
 /// What the program around the parties does wrong on purpose.
@@ -108,13 +124,16 @@ pub(crate) struct Plan {
     pub(crate) chaos: Chaos,
     /// The number of rounds before faults stop. With planned crashes only, they stop after the last one.
     pub(crate) rounds: u64,
-    /// The aggregator cannot reach users, who only get answers to their own requests.
+    /// The aggregator cannot reach users, who only get answers to their own requests. An answer arrives as a whole.
     pub(crate) pull: bool,
     /// Whether the latest wake-up counts, instead of the earliest.
     pub(crate) latest_alarm: bool,
     /// The model never changes, so that the differencing rule applies.
     pub(crate) same_model: bool,
     pub(crate) sabotage: Sabotage,
+    pub(crate) restore: Option<Restore>,
+    /// The aggregator does what it likes.
+    pub(crate) rogue: bool,
 }
 
 impl Plan {
@@ -129,6 +148,8 @@ impl Plan {
             latest_alarm: true,
             same_model: false,
             sabotage: Sabotage::Nothing,
+            restore: None,
+            rogue: false,
         }
     }
 }
@@ -141,8 +162,11 @@ pub(crate) struct Outcome {
     pub(crate) writes: Vec<Point>,
     pub(crate) published: u64,
     pub(crate) failed: u64,
+    pub(crate) rejected: u64,
     pub(crate) aborted: u64,
     pub(crate) crashes: u64,
+    /// How often a full disk refused a write.
+    pub(crate) full: u64,
     pub(crate) lost: u64,
     pub(crate) duplicated: u64,
     pub(crate) slow: u64,
@@ -153,10 +177,30 @@ pub(crate) struct Outcome {
     pub(crate) steps_to_end: u64,
     /// How often training was requested more than once between two restarts of a user.
     pub(crate) trained_twice: u64,
+    /// Whether a party was restored from a copy that differs from its log.
+    pub(crate) restored: bool,
+    /// Whether the task came to an end of the run with all users in a round.
+    pub(crate) well: bool,
+    /// How many sums were opened, and how many of these openings failed.
+    pub(crate) openings: (u64, u64),
+    /// How often a user accepted the sum of a round.
+    pub(crate) accepted: u64,
+    /// The number of rounds in which users accepted distinct sums.
+    pub(crate) forked: usize,
+    pub(crate) refusals: BTreeMap<(&'static str, &'static str), u64>,
+    pub(crate) attacks: BTreeMap<Attack, u64>,
 }
 
+/// A message, and whether it is about a round that has ended.
+#[derive(Clone)]
+struct Letter {
+    ended: bool,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone)]
 enum Packet {
-    Message(Vec<u8>),
+    Letters(Vec<Letter>),
     Poll(UserId, Round),
 }
 
@@ -167,7 +211,8 @@ enum Job {
     Abort,
     /// The program aborts the round, because the key generator refuses the set.
     GiveUp,
-    NewModel(Vec<u8>),
+    NewModel(Round, Vec<u8>),
+    Applied(Round, Vec<u8>),
     Update(Round, Input),
 }
 
@@ -195,15 +240,26 @@ enum Event {
         party: PartyId,
         away: u64,
     },
+    Restore(Restore),
 }
 
 #[derive(Default)]
 struct Node {
     machine: Option<Machine>,
     disk: Vec<u8>,
+    /// Earlier contents of the disk, each with the time from which on it was there.
+    copies: Vec<(u64, Vec<u8>)>,
+    /// The disk is full until then.
+    full: u64,
     life: u64,
     alarm: Option<u64>,
     trained: Option<(u64, Round)>,
+    /// To a user: the round in which A acknowledged its upload.
+    acknowledged: Option<Round>,
+    /// To a user: the models that its program has stored.
+    models: BTreeMap<Digest, Vec<u8>>,
+    /// To a user: the round whose model it has accepted, until that is on its disk.
+    accepting: Option<Round>,
 }
 
 pub(crate) struct Sim<'w> {
@@ -214,14 +270,14 @@ pub(crate) struct Sim<'w> {
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     nodes: BTreeMap<PartyId, Node>,
-    ledger: Ledger,
+    ledger: Ledger<'w>,
     outcome: Outcome,
     /// Whether faults still happen.
     rough: bool,
-    /// All models by digest, in the store of the program.
-    models: BTreeMap<Digest, Vec<u8>>,
-    /// The model computed from the sum of a round.
-    made: BTreeMap<u64, Digest>,
+    /// The models that the aggregator's program has stored, by the round from whose sum each was computed.
+    made: BTreeMap<u64, Vec<u8>>,
+    /// The rounds that the aggregator's program has stored for users who are behind.
+    archive: BTreeMap<Round, EndedRound>,
     /// The user whose request is being answered.
     asking: Option<UserId>,
 }
@@ -230,23 +286,25 @@ pub(crate) struct Sim<'w> {
 const DEADLINE: u64 = 7_000;
 /// The largest number of events from the end of the faults to the end of the run.
 const PATIENCE: u64 = 3_000;
-const FIRST_MODEL: &[u8] = b"model 0";
+/// How soon a party is started again that stopped because its disk is full.
+const FULL_AWAY: u64 = 400;
 
 impl<'w> Sim<'w> {
     /// Runs a plan to its end.
     pub(crate) fn run(world: &'w World, plan: Plan) -> Outcome {
+        let trust = if plan.rogue { Trust::UsersAndGenerator } else { Trust::All };
         let mut sim = Self {
             world,
             rng: rng(plan.seed),
             now: 0,
             queue: BTreeMap::new(),
             sequence: 0,
-            nodes: world.parties().into_iter().map(|party| (party, Node::default())).collect(),
-            ledger: Ledger::default(),
+            nodes: world.parties().into_iter().map(|party| (party, Node::new(world))).collect(),
+            ledger: Ledger::new(world, trust, !plan.pull),
             outcome: Outcome::default(),
             rough: true,
-            models: BTreeMap::from([(Digest::of_model(FIRST_MODEL), FIRST_MODEL.to_vec())]),
-            made: BTreeMap::new(),
+            made: BTreeMap::from([(0, world.first_model())]),
+            archive: BTreeMap::new(),
             asking: None,
             plan,
         };
@@ -254,31 +312,55 @@ impl<'w> Sim<'w> {
             sim.boot(party);
         }
         sim.kills();
-        sim.rough_part();
-        sim.calm_part();
-        sim.ledger.close();
-        for ending in sim.ledger.endings() {
+        if let Some(restore) = sim.plan.restore {
+            sim.at(restore.at, Event::Restore(restore));
+        }
+        if sim.plan.rogue {
+            sim.rogue_part();
+        } else {
+            sim.rough_part();
+            sim.calm_part();
+        }
+        sim.finish()
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.ledger.close();
+        for ending in self.ledger.endings() {
             match ending {
-                Ending::Published => sim.outcome.published += 1,
-                Ending::Failed => sim.outcome.failed += 1,
-                Ending::Aborted => sim.outcome.aborted += 1,
+                Ending::Published => self.outcome.published += 1,
+                Ending::Failed => self.outcome.failed += 1,
+                Ending::Rejected => self.outcome.rejected += 1,
+                Ending::Aborted => self.outcome.aborted += 1,
             }
         }
-        sim.outcome.unhappened = sim.plan.crashes.len();
-        sim.outcome.violations = sim.ledger.violations;
-        sim.outcome
+        self.outcome.unhappened = self.plan.crashes.len();
+        self.outcome.openings = self.ledger.openings();
+        self.outcome.accepted = self.ledger.acceptances();
+        self.outcome.forked = self.ledger.forked();
+        if let Some(Machine::Rogue(rogue)) = &self.nodes[&PartyId::Aggregator].machine {
+            self.outcome.attacks = rogue.attacks.clone();
+        }
+        self.outcome.refusals = self.ledger.refusals;
+        self.outcome.violations = self.ledger.violations;
+        self.outcome
     }
 
     /// Runs until every planned fault has happened.
     fn rough_part(&mut self) {
         let (rounds, steps) = (self.plan.rounds.max(1), 20_000);
+        // a task whose key generator was restored may not go on
+        let latest = self.plan.restore.map_or(u64::MAX, |restore| restore.at + 20_000);
         for _ in 0..steps {
-            let over = self.ended() >= rounds && (self.plan.crashes.is_empty() || self.ended() >= rounds + 3);
-            if over || self.is_broken() || !self.next() {
+            let pending =
+                !self.plan.crashes.is_empty() || self.plan.restore.is_some_and(|r| r.at >= self.now);
+            let over = self.ended() >= rounds && (!pending || self.ended() >= rounds + 3);
+            if over || self.now > latest || self.is_broken() || !self.next() {
                 break;
             }
         }
-        if self.ended() < rounds && self.ledger.violations.is_empty() {
+        let stuck = self.ended() < rounds && self.plan.restore.is_none();
+        if stuck && self.ledger.violations.is_empty() {
             self.ledger.violation(format!("I7: stuck in round {} while faults go on", self.ended() + 1));
         }
     }
@@ -287,6 +369,7 @@ impl<'w> Sim<'w> {
     fn calm_part(&mut self) {
         self.rough = false;
         let from = self.ended() + 1 + u64::from(!self.is_idle());
+        self.nodes.values_mut().for_each(|node| node.full = 0);
         let down: Vec<(PartyId, u64)> = self
             .nodes
             .iter()
@@ -302,16 +385,30 @@ impl<'w> Sim<'w> {
             }
             if self.is_well(from) {
                 self.outcome.steps_to_end = step;
+                self.outcome.well = true;
                 return;
             }
             if !self.next() {
                 break;
             }
         }
+        if self.outcome.restored && self.ledger.noticed() {
+            return;
+        }
         let states: Vec<String> =
             self.nodes.iter().map(|(party, node)| format!("{party:?}: {}", node.describe())).collect();
         let text = format!("I7: no full round since round {from}; {}", states.join("; "));
         self.ledger.violation(text);
+    }
+
+    /// Runs until the aggregator, which does what it likes, has nothing more to do.
+    fn rogue_part(&mut self) {
+        for _ in 0..30_000 {
+            let done = matches!(&self.nodes[&PartyId::Aggregator].machine, Some(Machine::Rogue(rogue)) if rogue.is_done());
+            if done || self.is_broken() || !self.next() {
+                return;
+            }
+        }
     }
 
     /// Returns whether the run can stop. Sabotage is given time to take effect.
@@ -320,13 +417,12 @@ impl<'w> Sim<'w> {
     }
 
     fn is_well(&self, from: u64) -> bool {
-        let roster = &self.world.roster;
         let last = (from..from + 2).filter_map(Round::new).rev().find(|&round| {
             // if the model does not change, a full set may differ by one user from an opened one
-            if self.plan.same_model || self.world.loud {
+            if self.plan.same_model || self.world.spec.loud {
                 self.ledger.ending(round).is_some()
             } else {
-                self.ledger.is_full(round, roster)
+                self.ledger.is_full(round)
             }
         });
         // users know that the round is over, too
@@ -413,6 +509,7 @@ impl<'w> Sim<'w> {
                     self.crash(party, away);
                 }
             }
+            Event::Restore(restore) => self.restore(restore),
         }
         true
     }
@@ -425,6 +522,11 @@ impl<'w> Sim<'w> {
 
     /// Starts a party from its disk.
     fn boot(&mut self, party: PartyId) {
+        if party == PartyId::Aggregator && self.plan.rogue {
+            let rogue = Rogue::new(self.world, self.plan.seed);
+            self.node(party).machine = Some(Machine::Rogue(Box::new(rogue)));
+            return self.wake(party, 0);
+        }
         self.spoil(party);
         let disk = &self.nodes[&party].disk;
         let valid = match Log::recover(party, &self.world.roster, disk) {
@@ -449,9 +551,31 @@ impl<'w> Sim<'w> {
             // a party first cuts off a torn tail
             .skip(usize::from(keep))
             .collect();
+        let life = self.node(party).life;
+        self.note(party);
         self.carry_out(party, actions);
-        if party == PartyId::Aggregator && self.is_idle() {
+        if party == PartyId::Aggregator && self.is_idle() && self.nodes[&party].life == life {
             self.later(party, 50, Job::Start);
+        }
+    }
+
+    /// Keeps up what a program knows about its party.
+    fn note(&mut self, party: PartyId) {
+        let Some(node) = self.nodes.get_mut(&party) else { return };
+        match &node.machine {
+            Some(Machine::Aggregator(machine)) => {
+                // what was stored about rounds that a restored aggregator does not know is gone, too
+                let round = machine.round();
+                self.archive.retain(|&ended, _| ended < round);
+                self.made.retain(|&made, _| made <= round.get());
+                if let Some(ended) = machine.ended() {
+                    self.archive.entry(ended.round()).or_insert_with(|| ended.clone());
+                }
+            }
+            Some(Machine::User(machine)) if machine.phase() == UserPhase::Uploaded => {
+                node.acknowledged = Some(machine.round());
+            }
+            _ => {}
         }
     }
 
@@ -478,11 +602,39 @@ impl<'w> Sim<'w> {
         }
     }
 
+    /// Restores parties from older copies of their logs.
+    fn restore(&mut self, Restore { age, both, .. }: Restore) {
+        let time = self.now.saturating_sub(age);
+        let parties = [PartyId::KeyGenerator, PartyId::Aggregator];
+        for &party in &parties[..1 + usize::from(both)] {
+            let node = self.node(party);
+            let copy =
+                node.copies.iter().rev().find(|(since, _)| *since <= time).map(|(_, copy)| copy.clone());
+            let copy = copy.unwrap_or_default();
+            if copy == node.disk {
+                continue;
+            }
+            node.disk = copy;
+            self.outcome.restored = true;
+            if both {
+                self.ledger.trust = Trust::RestoredBoth;
+            } else {
+                self.ledger.trust = Trust::RestoredGenerator;
+            }
+            self.crash(party, 300);
+        }
+    }
+
     fn crash(&mut self, party: PartyId, away: u64) {
         self.outcome.crashes += 1;
         let node = self.node(party);
+        if let Some(Machine::Rogue(_)) = node.machine {
+            return;
+        }
         node.machine = None;
         node.alarm = None;
+        node.acknowledged = None;
+        node.accepting = None;
         node.life += 1;
         let life = node.life;
         self.at(away, Event::Restart { party, life });
@@ -495,64 +647,132 @@ impl<'w> Sim<'w> {
             Some(Machine::Aggregator(party)) => party.step(AggregatorEvent::Tick, now, rng),
             Some(Machine::KeyGenerator(party)) => party.step(KeyGeneratorEvent::Tick, now, rng),
             Some(Machine::User(party)) => party.step(UserEvent::Tick, now, rng),
+            Some(Machine::Rogue(rogue)) => Ok(rogue.tick(now)),
         };
         self.answer(party, "tick", result);
     }
 
     fn receive(&mut self, party: PartyId, packet: Packet) {
-        let (now, rng, models, world) = (Time(self.now), &mut self.rng, &self.models, self.world);
-        let mut asking = None;
-        let mut name = "message";
-        let result = match (self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut()), packet) {
-            (Some(Machine::Aggregator(party)), Packet::Poll(user, round)) => {
-                asking = Some(user);
-                name = "poll";
-                party.step(AggregatorEvent::Poll { user, round }, now, rng)
+        let life = self.nodes[&party].life;
+        match packet {
+            Packet::Poll(user, round) => self.poll(user, round),
+            Packet::Letters(letters) => {
+                for letter in letters {
+                    if self.nodes[&party].life == life {
+                        self.deliver(party, letter);
+                    }
+                }
             }
-            (Some(Machine::Aggregator(party)), Packet::Message(bytes)) => {
-                if Header::peek(&bytes).is_ok_and(|header| header.kind == Kind::Upload) {
+        }
+    }
+
+    fn deliver(&mut self, party: PartyId, Letter { ended, bytes }: Letter) {
+        let (now, rng) = (Time(self.now), &mut self.rng);
+        let Some(node) = self.nodes.get_mut(&party) else { return };
+        let kind = Header::peek(&bytes).map(|header| header.kind);
+        let is_ticket = kind == Ok(Kind::RoundTicket);
+        let mut asking = None;
+        let result = match &mut node.machine {
+            Some(Machine::Aggregator(machine)) => {
+                if kind == Ok(Kind::Upload) {
                     asking = UserId::new(u32::from_be_bytes(bytes[31..35].try_into().unwrap()));
                 }
-                party.step(AggregatorEvent::Message(bytes), now, rng)
+                machine.step(AggregatorEvent::Message(bytes), now, rng)
             }
-            (Some(Machine::KeyGenerator(party)), Packet::Message(bytes)) => {
-                party.step(KeyGeneratorEvent::Message(bytes), now, rng)
+            Some(Machine::Rogue(rogue)) => Ok(rogue.message(&bytes, now)),
+            Some(Machine::KeyGenerator(machine)) => machine.step(KeyGeneratorEvent::Message(bytes), now, rng),
+            Some(Machine::User(machine)) if is_ticket && !ended => {
+                // the program hands in the model that it has computed
+                let model = node.models[&machine.model()].clone();
+                machine.step(UserEvent::Begin { ticket: bytes, model }, now, rng)
             }
-            (Some(Machine::User(party)), Packet::Message(bytes)) => {
-                if Header::peek(&bytes).is_ok_and(|header| header.kind == Kind::RoundTicket) {
-                    // the program fetches the model of the ticket
-                    let ticket: Signed<RoundTicket> = Signed::decode(&bytes, &world.roster).unwrap();
-                    let model = models[&ticket.message().model].clone();
-                    party.step(UserEvent::Begin { ticket: bytes, model }, now, rng)
-                } else {
-                    party.step(UserEvent::Message(bytes), now, rng)
-                }
-            }
-            _ => return,
+            Some(Machine::User(machine)) => machine.step(UserEvent::Message(bytes), now, rng),
+            None => return,
         };
         self.asking = asking;
         if party == PartyId::KeyGenerator
-            && result.as_ref().is_err_and(|error| error.code().as_str() == "set_difference")
+            && let (Err(error), Ok(kind)) = (&result, kind)
         {
-            // the aggregator's program sees the refusal and aborts the round
-            self.later(PartyId::Aggregator, 5, Job::GiveUp);
+            self.refuse_aggregator(kind, error);
         }
-        self.answer(party, name, result);
+        self.answer(party, "message", result);
         self.asking = None;
+    }
+
+    /// The aggregator's program sees that the key generator refuses a message.
+    fn refuse_aggregator(&mut self, kind: Kind, error: &Error) {
+        match self.node(PartyId::Aggregator).machine.as_mut() {
+            Some(Machine::Rogue(rogue)) => rogue.refused(kind, error.code().as_str()),
+            _ if error.code().as_str() == "set_difference" => {
+                self.later(PartyId::Aggregator, 5, Job::GiveUp);
+            }
+            _ => {}
+        }
+    }
+
+    /// The aggregator's program answers a user, from its archive if the user is more than one round behind.
+    fn poll(&mut self, user: UserId, round: Round) {
+        let (now, rng, world) = (Time(self.now), &mut self.rng, self.world);
+        let party = PartyId::Aggregator;
+        let (mut letters, actions) = match self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut()) {
+            Some(Machine::Aggregator(machine)) => {
+                let event = AggregatorEvent::Poll { user, round };
+                let actions = match machine.step(event, now, rng) {
+                    Ok(actions) => actions,
+                    Err(error) => return self.ledger.refused(party, "poll", &error),
+                };
+                let last = machine.ended().map(EndedRound::round);
+                let mut letters = Vec::new();
+                if let Some(old) = self.archive.get(&round).filter(|_| last != Some(round)) {
+                    letters.extend(old.inclusion(user, &identity(party), &world.roster));
+                    letters.extend(old.messages());
+                }
+                (letters, actions)
+            }
+            Some(Machine::Rogue(rogue)) => (rogue.poll(user, round), Vec::new()),
+            _ => return,
+        };
+        letters.extend(actions.into_iter().filter_map(|action| match action {
+            Action::Send { message, .. } => Some(message),
+            _ => None,
+        }));
+        let to = PartyId::User(user);
+        self.asking = Some(user);
+        let mut all = Vec::new();
+        for bytes in letters {
+            self.ledger.send(party, to, &bytes);
+            all.push(self.letter(bytes));
+        }
+        if self.plan.pull {
+            self.transmit(party, to, Packet::Letters(all));
+        } else {
+            all.into_iter().for_each(|letter| self.transmit(party, to, Packet::Letters(vec![letter])));
+        }
+        self.asking = None;
+    }
+
+    /// Marks a message of a round that has ended.
+    fn letter(&mut self, bytes: Vec<u8>) -> Letter {
+        let round = Header::peek(&bytes).ok().and_then(|header| header.round);
+        // an aggregator that does what it likes may lie about it
+        let lies = self.plan.rogue && self.below(20) == 0;
+        let current = match &self.nodes[&PartyId::Aggregator].machine {
+            Some(Machine::Aggregator(machine)) => machine.round(),
+            Some(Machine::Rogue(rogue)) if !lies => rogue.round(),
+            _ => Round::FIRST,
+        };
+        Letter { ended: round.is_some_and(|round| round < current), bytes }
     }
 
     fn work(&mut self, party: PartyId, job: Job) {
         let (now, rng) = (Time(self.now), &mut self.rng);
-        let machine = self.nodes.get_mut(&party).and_then(|node| node.machine.as_mut());
-        match (machine, job) {
+        let node = self.nodes.get_mut(&party).unwrap();
+        match (node.machine.as_mut(), job) {
             (Some(Machine::Aggregator(machine)), Job::Start) => {
                 if !machine.is_idle() {
                     return;
                 }
-                let round = machine.round().get();
-                // the model of the latest published round
-                let model = self.made.range(..round).next_back().map(|(_, &model)| model);
-                let model = model.unwrap_or_else(|| Digest::of_model(FIRST_MODEL));
+                let model = Digest::of_model(base(&self.made, machine.round()));
                 let result = machine.step(AggregatorEvent::Start { model, deadline: DEADLINE }, now, rng);
                 self.answer(party, "start", result);
                 if self.happens(self.plan.chaos.abort) {
@@ -567,13 +787,22 @@ impl<'w> Sim<'w> {
                 let result = machine.step(AggregatorEvent::Abort, now, rng);
                 self.answer(party, "abort", result);
             }
-            (Some(Machine::Aggregator(machine)), Job::NewModel(model)) => {
-                let round = machine.round().get();
-                self.models.insert(Digest::of_model(&model), model.clone());
-                self.made.insert(round, Digest::of_model(&model));
-                let event = AggregatorEvent::NewModel { round: machine.round(), model };
-                let result = machine.step(event, now, rng);
+            (Some(Machine::Aggregator(machine)), Job::NewModel(round, model)) => {
+                self.made.insert(round.get(), model.clone());
+                let result = machine.step(AggregatorEvent::NewModel { round, model }, now, rng);
                 self.answer(party, "new model", result);
+            }
+            (Some(Machine::User(machine)), Job::Applied(round, model)) => {
+                // the program stores the model before it hands it in
+                node.models.insert(Digest::of_model(&model), model.clone());
+                let result = machine.step(UserEvent::Applied { round, model }, now, rng);
+                node.accepting = result.is_ok().then_some(round);
+                let lied_to = result.as_ref().is_err_and(|error| error.code().as_str() == "model");
+                self.answer(party, "applied", result);
+                if lied_to {
+                    // only a restart makes it ask for the sum again
+                    self.crash(party, 500);
+                }
             }
             (Some(Machine::User(machine)), Job::Update(round, input)) => {
                 if machine.round() != round {
@@ -582,7 +811,7 @@ impl<'w> Sim<'w> {
                 let result = machine.step(UserEvent::Update { round, update: input.to_update() }, now, rng);
                 for action in result.iter().flatten() {
                     if let Action::Send { message, .. } = action {
-                        self.ledger.sealed(message, input.clone(), &self.world.roster);
+                        self.ledger.sealed(message, input.clone());
                     }
                 }
                 self.answer(party, "update", result);
@@ -593,7 +822,10 @@ impl<'w> Sim<'w> {
 
     fn answer(&mut self, party: PartyId, event: &str, result: Result<Vec<Action>, Error>) {
         match result {
-            Ok(actions) => self.carry_out(party, actions),
+            Ok(actions) => {
+                self.note(party);
+                self.carry_out(party, actions);
+            }
             Err(error) => self.ledger.refused(party, event, &error),
         }
     }
@@ -607,42 +839,38 @@ impl<'w> Sim<'w> {
         // a crash that happens after the messages that follow a write
         let mut pending: Option<(Mode, u64)> = None;
         for action in actions {
-            match (&action, pending) {
+            match (action, pending) {
                 (Action::Append(_) | Action::Replace(_), Some((_, away))) => return self.crash(party, away),
                 (Action::Append(bytes), None) => {
-                    let tag = if bytes.starts_with(b"DPHELOG1") { PREFIX } else { bytes[8] };
-                    if party == PartyId::KeyGenerator && tag == G_RESULT {
-                        self.ledger.opened(&bytes[8 + 1 + 8..bytes.len() - 32], self.world);
-                    }
-                    match self.write(
-                        Point { party, tag },
-                        |disk, cut| disk.extend_from_slice(&bytes[..cut]),
-                        bytes.len(),
-                    ) {
+                    let tag = bytes[8];
+                    self.observe(party, tag, &bytes);
+                    match self.write(Point { party, tag }, &bytes) {
                         Ok(then) => pending = then,
                         Err(away) => return self.crash(party, away),
                     }
                 }
                 (Action::Replace(bytes), None) => {
-                    let replace = |disk: &mut Vec<u8>, cut| {
-                        if cut > 0 {
-                            *disk = bytes.to_vec();
-                        }
-                    };
-                    match self.write(Point { party, tag: 0 }, replace, bytes.len()) {
+                    let written = self.write(Point { party, tag: 0 }, &bytes);
+                    let node = self.node(party);
+                    if let (PartyId::User(user), true) = (party, node.disk == *bytes)
+                        && let Some(round) = node.accepting.take()
+                    {
+                        self.ledger.accepted(user, round);
+                    }
+                    match written {
                         Ok(then) => pending = then,
                         Err(away) => return self.crash(party, away),
                     }
                 }
                 (Action::Send { to, message }, _) => {
-                    self.send(party, *to, message);
+                    self.send(party, to, message);
                     if let Some((Mode::SentOne, away)) = pending {
                         return self.crash(party, away);
                     }
                 }
                 (Action::Announce(message), _) => {
                     for user in self.world.roster.users() {
-                        self.send(party, PartyId::User(user), message);
+                        self.send(party, PartyId::User(user), message.clone());
                         if let Some((Mode::SentOne, away)) = pending {
                             return self.crash(party, away);
                         }
@@ -650,13 +878,10 @@ impl<'w> Sim<'w> {
                 }
                 (Action::Poll(round), _) => {
                     let PartyId::User(user) = party else { continue };
-                    self.transmit(party, PartyId::Aggregator, Packet::Poll(user, *round));
+                    self.transmit(party, PartyId::Aggregator, Packet::Poll(user, round));
                 }
-                (Action::Wake(Time(at)), _) => self.wake(party, *at),
-                (Action::Notify(_), _) => {
-                    let Action::Notify(notice) = action else { continue };
-                    self.notice(party, notice);
-                }
+                (Action::Wake(Time(at)), _) => self.wake(party, at),
+                (Action::Notify(notice), _) => self.notice(party, notice),
             }
         }
         if let Some((_, away)) = pending {
@@ -669,54 +894,99 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn send(&mut self, from: PartyId, to: PartyId, message: &[u8]) {
-        self.ledger.send(from, to, message, &self.world.roster);
-        self.transmit(from, to, Packet::Message(message.to_vec()));
+    /// Tells the ledger of records that show what a party does, even if they never reach the disk.
+    fn observe(&mut self, party: PartyId, tag: u8, record: &[u8]) {
+        // length, complement and tag, then messages each with its length, then the head
+        let message = |at: usize| {
+            let mut rest = &record[9..record.len() - 32];
+            for _ in 0..at {
+                let length = u64::from_be_bytes(rest[..8].try_into().unwrap()) as usize;
+                rest = &rest[8 + length..];
+            }
+            let length = u64::from_be_bytes(rest[..8].try_into().unwrap()) as usize;
+            &rest[8..8 + length]
+        };
+        match (party, tag) {
+            (PartyId::KeyGenerator, G_TICKET) => self.ledger.ticketed(message(1), self.now),
+            (PartyId::KeyGenerator, G_FREEZE) => self.ledger.froze(message(0), self.now),
+            (PartyId::KeyGenerator, G_RESULT) => self.ledger.opened(message(0)),
+            (PartyId::User(user), U_TICKET) => {
+                if let Some(Machine::User(machine)) = &self.nodes[&party].machine {
+                    let ticket = machine.ticket().unwrap();
+                    self.ledger.began(user, ticket);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, from: PartyId, to: PartyId, message: Vec<u8>) {
+        self.ledger.send(from, to, &message);
+        let packet = Packet::Letters(vec![Letter { ended: false, bytes: message }]);
+        self.transmit(from, to, packet);
     }
 
     /// Writes as far as the mode allows, and returns a crash that happens later, if any.
-    fn write(
-        &mut self,
-        point: Point,
-        put: impl Fn(&mut Vec<u8>, usize),
-        length: usize,
-    ) -> Result<Option<(Mode, u64)>, u64> {
+    fn write(&mut self, point: Point, bytes: &[u8]) -> Result<Option<(Mode, u64)>, u64> {
         self.outcome.writes.push(point);
+        let (now, length, appends) = (self.now, bytes.len(), point.tag != 0);
+        if self.nodes[&point.party].full > now {
+            self.outcome.full += 1;
+            return Err(FULL_AWAY);
+        }
         let crash = self.planned(point).or_else(|| self.random_crash());
-        let disk = &mut self.node(point.party).disk;
+        let full_for = 500 + if self.rough { self.below(4_000) } else { 0 };
+        let keep_copies = self.plan.restore.is_some();
+        let node = self.node(point.party);
+        let put = |disk: &mut Vec<u8>, cut: usize| {
+            if appends {
+                disk.extend_from_slice(&bytes[..cut]);
+            } else {
+                *disk = bytes.to_vec();
+            }
+        };
         let cut = |parts: u32| (length * parts as usize / 1024).clamp(1, length - 1);
-        match crash {
+        let written = match crash {
             None => {
-                put(disk, length);
+                put(&mut node.disk, length);
                 Ok(None)
             }
-            Some((Mode::BeforeWrite | Mode::Lost, away)) => Err(away),
+            Some((Mode::Lost, away)) => Err(away),
             Some((Mode::Torn(parts), away)) => {
-                put(disk, cut(parts));
+                put(&mut node.disk, cut(parts));
                 Err(away)
             }
-            Some((Mode::Blank(parts), away)) => {
-                let (before, tag) = (disk.len(), point.tag);
-                // file systems tear writes between sectors; a cut within the hash is treated as one before it
-                let cut = cut(parts).min(length - 32).max(8);
-                put(disk, if tag == PREFIX { 1 } else { cut });
-                if tag == PREFIX {
-                    disk.clear();
+            Some((Mode::Full(parts), _)) => {
+                if appends && parts > 0 {
+                    put(&mut node.disk, cut(parts));
                 }
-                if tag != 0 {
-                    disk.resize(before + length, 0);
+                node.full = now + full_for;
+                self.outcome.full += 1;
+                Err(FULL_AWAY)
+            }
+            Some((Mode::Blank(parts), away)) => {
+                let before = node.disk.len();
+                // file systems tear writes between sectors; a cut within the hash is treated as one before it
+                put(&mut node.disk, cut(parts).min(length - 32).max(8));
+                if appends {
+                    node.disk.resize(before + length, 0);
                 }
                 Err(away)
             }
             Some((Mode::Synced, away)) => {
-                put(disk, length);
+                put(&mut node.disk, length);
                 Err(away)
             }
             Some((mode @ (Mode::SentOne | Mode::Sent), away)) => {
-                put(disk, length);
+                put(&mut node.disk, length);
                 Ok(Some((mode, away)))
             }
+        };
+        if keep_copies {
+            let node = self.node(point.party);
+            node.copies.push((now, node.disk.clone()));
         }
+        written
     }
 
     fn planned(&mut self, point: Point) -> Option<(Mode, u64)> {
@@ -730,10 +1000,13 @@ impl<'w> Sim<'w> {
     }
 
     fn random_crash(&mut self) -> Option<(Mode, u64)> {
+        let parts = self.below(1024) as u32;
+        if self.happens(self.plan.chaos.full) {
+            return Some((Mode::Full(parts.saturating_sub(300)), 0));
+        }
         if !self.happens(self.plan.chaos.crash) {
             return None;
         }
-        let parts = self.below(1024) as u32;
         let modes =
             [Mode::Lost, Mode::Torn(parts), Mode::Blank(parts), Mode::Synced, Mode::SentOne, Mode::Sent];
         let mode = modes[self.below(modes.len() as u64) as usize];
@@ -751,22 +1024,18 @@ impl<'w> Sim<'w> {
             self.outcome.lost += 1;
             return;
         }
-        let again = match &packet {
-            Packet::Message(bytes) => Packet::Message(bytes.clone()),
-            Packet::Poll(user, round) => Packet::Poll(*user, *round),
-        };
         let mut after = 1 + self.below(30);
         if self.happens(self.plan.chaos.slow) {
             self.outcome.slow += 1;
             after += self.below(12_000);
         }
-        self.at(after, Event::Packet { to, packet });
         // messages are duplicated even without other faults
         if self.plan.duplicate > 0 && self.below(1_000) < self.plan.duplicate {
             self.outcome.duplicated += 1;
             let after = after + self.below(3_000);
-            self.at(after, Event::Packet { to, packet: again });
+            self.at(after, Event::Packet { to, packet: packet.clone() });
         }
+        self.at(after, Event::Packet { to, packet });
     }
 
     fn wake(&mut self, party: PartyId, at: u64) {
@@ -802,39 +1071,49 @@ impl<'w> Sim<'w> {
                 }
             }
             (Notice::Opened { sum, .. }, PartyId::Aggregator) => {
-                let model = if self.plan.same_model {
-                    FIRST_MODEL.to_vec()
-                } else {
-                    let sums = sum.weights().iter().chain(sum.dense());
-                    [sum.round().get()]
-                        .into_iter()
-                        .map(|round| round as i64)
-                        .chain(sums.copied())
-                        .flat_map(i64::to_be_bytes)
-                        .collect()
-                };
-                self.later(party, 20, Job::NewModel(model));
+                self.ledger.received(&sum);
+                let model = base(&self.made, sum.round());
+                let model = if self.plan.same_model { model.to_vec() } else { next_model(model, &sum) };
+                self.later(party, 20, Job::NewModel(sum.round(), model));
+            }
+            (Notice::Apply { sum }, PartyId::User(user)) => {
+                let round = sum.round();
+                let same_model = self.plan.same_model;
+                let node = self.node(party);
+                let Some(Machine::User(machine)) = &node.machine else { return };
+                let model = &node.models[&machine.model()];
+                let model = if same_model { model.clone() } else { next_model(model, &sum) };
+                self.ledger.applied(user, sum);
+                self.later(party, 20, Job::Applied(round, model));
             }
             (Notice::Finished { .. }, PartyId::Aggregator) => self.later(party, 50, Job::Start),
-            // the user heard of a later round first
-            (Notice::Finished { ending: None, .. }, PartyId::User(_)) => {}
             (Notice::Finished { round, ending: Some(ending), included, model }, PartyId::User(user)) => {
-                self.ledger.finished(user, round, ending, included, model.as_deref());
+                let acknowledged = self.node(party).acknowledged == Some(round);
+                self.ledger.finished(user, round, ending, (included, acknowledged), model.as_deref());
             }
             (notice, party) => self.ledger.violation(format!("{party:?} is told {notice:?}")),
         }
     }
 }
 
+/// Returns the model that a round starts from: the one of the latest published round before it.
+fn base(made: &BTreeMap<u64, Vec<u8>>, round: Round) -> &[u8] {
+    made.range(..round.get()).next_back().map(|(_, model)| &model[..]).unwrap_or_default()
+}
+
 impl Node {
+    fn new(world: &World) -> Self {
+        let model = world.first_model();
+        Self { models: BTreeMap::from([(Digest::of_model(&model), model)]), ..Self::default() }
+    }
+
     fn describe(&self) -> String {
         let (round, what) = match &self.machine {
             None => return "down".into(),
-            Some(Machine::Aggregator(party)) => {
-                (party.round(), if party.is_idle() { "idle" } else { "busy" })
-            }
-            Some(Machine::KeyGenerator(party)) => (party.round(), ""),
-            Some(Machine::User(party)) => (party.round(), ""),
+            Some(Machine::Aggregator(party)) => (party.round(), party.phase().to_string()),
+            Some(Machine::KeyGenerator(party)) => (party.round(), party.phase().to_string()),
+            Some(Machine::User(party)) => (party.round(), party.phase().to_string()),
+            Some(Machine::Rogue(rogue)) => (rogue.round(), "rogue".into()),
         };
         format!("round {round} {what} alarm {:?}", self.alarm)
     }

@@ -4,8 +4,8 @@ use chacha20::ChaCha20Rng;
 use dphe::scheme::RoundParams;
 use dphe::wire::{DecodeWith as _, Encode as _, UploadParams};
 use dphe::{
-    Aggregator, KeyGenerator, Overlap, Profile, Round, SealedUpdate, SparseVector, TaskConfig, TaskId,
-    TaskParams, Threads, Update, User, UserId, hazmat,
+    Aggregator, KeyGenerator, OpenedSum, Overlap, Profile, Round, SealedUpdate, SparseVector, TaskConfig,
+    TaskId, TaskParams, Threads, Update, User, UserId, hazmat,
 };
 use rand_core::{Rng as _, SeedableRng as _};
 
@@ -54,7 +54,8 @@ impl Session {
         let us = draw();
         let ua: Vec<[u8; 32]> = (0..users).map(|_| draw()).collect();
         let ids = || (1..).filter_map(UserId::new);
-        hazmat::set_seeds(&mut key_generator, us, ids().zip(ua.iter().copied()));
+        let seeds: Vec<_> = ids().zip(&ua).map(|(id, &ua)| (id, ua, draw())).collect();
+        hazmat::set_seeds(&mut key_generator, us, seeds);
         let users =
             ids().take(users).map(|id| User::new(key_generator.enroll(id, &mut rng)).unwrap()).collect();
         let aggregator = Aggregator::new(key_generator.aggregator_keys()).unwrap();
@@ -77,10 +78,16 @@ impl Session {
         SparseVector::new(self.task.dimension(), support.to_vec(), values).unwrap()
     }
 
-    /// Returns the number of ciphertexts and the body of an upload.
-    pub(crate) fn seal(&mut self, user: usize, round: Round, vector: SparseVector) -> (u32, Vec<u8>) {
-        let sealed = self.users[user].seal(round, &Update::new(vector), &mut self.rng, THREADS).unwrap();
-        (sealed.ciphertexts() as u32, sealed.to_bytes())
+    /// Returns the sealed update of a user.
+    pub(crate) fn seal(&mut self, user: usize, round: Round, vector: SparseVector) -> SealedUpdate {
+        self.users[user].seal(round, &Update::new(vector), &mut self.rng, THREADS).unwrap()
+    }
+
+    /// Reads the body of an update, as the aggregator does.
+    pub(crate) fn read(&self, sealed: &SealedUpdate, body: &[u8]) -> SealedUpdate {
+        let params = RoundParams::new(&self.task, sealed.round());
+        let (user, count, salt) = (sealed.user(), sealed.ciphertexts() as u32, sealed.salt());
+        SealedUpdate::from_bytes(body, &UploadParams { params: &params, user, count, salt }).unwrap()
     }
 
     /// Returns the permuted indices of a body, which anyone who has the body can read.
@@ -107,24 +114,18 @@ impl Session {
         let mut sent = Vec::new();
         for (user, support) in supports.iter().enumerate() {
             let vector = self.vector(support);
-            let (count, body) = self.seal(user, round, vector);
-            let update = SealedUpdate::from_bytes(
-                &body,
-                &UploadParams {
-                    params: &RoundParams::new(&self.task, round),
-                    user: self.users[user].id(),
-                    count,
-                },
-            )
-            .unwrap();
-            collecting.accept(update, THREADS).unwrap();
+            let sealed = self.seal(user, round, vector);
+            let body = sealed.to_bytes();
+            collecting.accept(self.read(&sealed, &body), THREADS).unwrap();
             let mut positions = self.undo(user, round, &self.slots(&body));
             positions.sort_unstable();
             sent.push(positions);
         }
         let overlap = collecting.overlap();
-        let sum =
-            self.key_generator.open(collecting.finish(THREADS).unwrap(), &mut self.rng, THREADS).unwrap();
+        let sum = collecting.finish(THREADS).unwrap();
+        let OpenedSum::Clear(sum) = self.key_generator.open(sum, &mut self.rng, THREADS).unwrap() else {
+            panic!("sums of private supports are not masked")
+        };
         self.users.iter_mut().for_each(|user| user.advance(round.next()));
         self.aggregator.advance(round.next());
         Seen { sent, sum: sum.weights().to_vec(), overlap }

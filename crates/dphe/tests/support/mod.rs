@@ -1,16 +1,22 @@
-//! Shared by the tests: fixed keys, small tasks, and an independent fixed-point encoding.
+//! Shared by the tests: fixed keys, small tasks, an independent fixed-point encoding, and whole rounds.
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part of it")]
+
+pub mod forge;
+pub mod world;
 
 use std::collections::BTreeMap;
 
 use chacha20::ChaCha20Rng;
 use dphe::party::{
-    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
-    Time, UserEvent, UserParty,
+    Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Notice, Party as _,
+    PartyContext, Time, UserEvent, UserParty,
 };
+use dphe::scheme::RoundParams;
+use dphe::wire::{RosterPlan, UploadParams};
 use dphe::{
-    Aggregator, ClipRule, Digest, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile, Roster, Round,
-    SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, User, UserId, UserKeys,
+    Aggregator, ClipRule, Digest, Error, Identity, IdentityKey, KeyGenerator, NoiseMode, PartyId, Profile,
+    Receipts, Roster, Round, SealedSum, SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, Threads,
+    Update, User, UserId, UserKeys, WeightSum,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -87,11 +93,12 @@ pub fn round(number: u64) -> Round {
     Round::new(number).unwrap()
 }
 
-/// A small task under the 256-bit key.
+/// A small task under the 256-bit key, with the strongest receipts of its profile.
 pub fn config(profile: Profile) -> TaskConfig {
     TaskConfig {
         profile,
         noise: NoiseMode::Fast,
+        receipts: Receipts::of(profile),
         key_bits: 256,
         dimension: 24,
         dense: 2,
@@ -106,7 +113,16 @@ pub fn config(profile: Profile) -> TaskConfig {
         max_users: 8,
         max_attempts: 3,
         max_model_bytes: 1000,
+        rounds: 1000,
+        collect_min: 0,
+        outsize: 0,
+        max_failures: 8,
     }
+}
+
+/// The same without receipts.
+pub fn config_without_receipts(profile: Profile) -> TaskConfig {
+    TaskConfig { receipts: Receipts::None, ..config(profile) }
 }
 
 pub fn task(config: TaskConfig) -> TaskParams {
@@ -119,6 +135,32 @@ pub struct Roles {
     pub aggregator: Aggregator,
     pub users: Vec<User>,
     pub rng: ChaCha20Rng,
+}
+
+impl Roles {
+    /// Opens a sum, removes the aggregator's masks, and has the first user check it.
+    pub fn open(&mut self, sum: SealedSum) -> Result<WeightSum, Error> {
+        let Self { key_generator, aggregator, users, rng } = self;
+        open_checked(key_generator, aggregator, &users[0], sum, rng, ONE)
+    }
+}
+
+/// Opens a sum, removes the aggregator's masks, and has a user check it.
+pub fn open_checked(
+    key_generator: &mut KeyGenerator,
+    aggregator: &Aggregator,
+    user: &User,
+    mut sum: SealedSum,
+    rng: &mut ChaCha20Rng,
+    threads: Threads,
+) -> Result<WeightSum, Error> {
+    let blinds = sum.take_blinds();
+    key_generator.open(sum, rng, threads)?.unmask_and_check(aggregator, &blinds, user)
+}
+
+/// Returns the context in which a sealed update is read again.
+pub fn upload_params<'a>(params: &'a RoundParams, sealed: &SealedUpdate) -> UploadParams<'a> {
+    UploadParams { params, user: sealed.user(), count: sealed.ciphertexts() as u32, salt: sealed.salt() }
 }
 
 /// Creates the roles of a task with users 1, 2, ...
@@ -153,6 +195,7 @@ pub fn update(dimension: usize, weights: &[(u32, f64)], dense: &[f64]) -> Update
 pub const ONE: Threads = Threads::ONE;
 pub const NOW: Time = Time(0);
 pub const MODEL: &[u8] = b"the model before";
+pub const NEXT_MODEL: &[u8] = b"the model after";
 
 /// The parties of a task, which can be started repeatedly.
 pub struct Parties {
@@ -161,13 +204,31 @@ pub struct Parties {
     user_keys: BTreeMap<UserId, UserKeys>,
 }
 
-pub fn identity(party: PartyId) -> IdentityKey {
+pub fn identity_seed(party: PartyId) -> [u8; 32] {
     let seed = match party {
         PartyId::Aggregator => 201,
         PartyId::KeyGenerator => 202,
         PartyId::User(user) => user.get() as u8,
     };
-    IdentityKey::from_seed(&[seed; 32])
+    [seed; 32]
+}
+
+pub fn identity(party: PartyId) -> IdentityKey {
+    IdentityKey::from_seed(&identity_seed(party))
+}
+
+/// A roster of these users, whose first round starts from [`MODEL`].
+pub fn roster_plan(key_generator: &KeyGenerator, users: BTreeMap<UserId, Identity>) -> RosterPlan<'_> {
+    let aggregator = identity(PartyId::Aggregator);
+    RosterPlan {
+        task: key_generator.task().clone(),
+        key: key_generator.encryption_key(),
+        initial_model: Digest::of_model(MODEL),
+        task_file: Digest::ZERO,
+        aggregator: aggregator.identity(),
+        agreement: aggregator.agreement_key().public(),
+        users,
+    }
 }
 
 impl Parties {
@@ -177,15 +238,8 @@ impl Parties {
         let enroll = |n| (user_id(n), roles.key_generator.enroll(user_id(n), &mut roles.rng));
         let user_keys = (1..=users).map(enroll).collect();
         let ids = (1..=users).map(|n| (user_id(n), identity(PartyId::User(user_id(n))).identity()));
-        let roster = Roster::new(
-            roles.key_generator.task().clone(),
-            1,
-            roles.key_generator.encryption_key(),
-            identity(PartyId::Aggregator).identity(),
-            &identity(PartyId::KeyGenerator),
-            ids.collect::<BTreeMap<_, _>>(),
-        )
-        .unwrap();
+        let plan = roster_plan(&roles.key_generator, ids.collect());
+        let roster = Roster::new(plan, &identity(PartyId::KeyGenerator)).unwrap();
         Self { roster, roles, user_keys }
     }
 
@@ -199,17 +253,21 @@ impl Parties {
         PartyContext { identity: identity(party), roster: self.roster.clone(), log, threads: ONE }
     }
 
-    pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, dphe::Error> {
-        let party = PartyId::KeyGenerator;
-        KeyGeneratorParty::start(self.key_generator(), self.context(party, log), NOW).map(|(party, _)| party)
+    pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, Error> {
+        self.start_key_generator_at(log, NOW)
     }
 
-    pub fn start_aggregator(&self, log: &[u8]) -> Result<AggregatorParty, dphe::Error> {
+    pub fn start_key_generator_at(&self, log: &[u8], now: Time) -> Result<KeyGeneratorParty, Error> {
+        let party = PartyId::KeyGenerator;
+        KeyGeneratorParty::start(self.key_generator(), self.context(party, log), now).map(|(party, _)| party)
+    }
+
+    pub fn start_aggregator(&self, log: &[u8]) -> Result<AggregatorParty, Error> {
         let (keys, party) = (self.roles.key_generator.aggregator_keys(), PartyId::Aggregator);
         AggregatorParty::start(keys, self.context(party, log), NOW).map(|(party, _)| party)
     }
 
-    pub fn start_user(&self, number: u32, log: &[u8]) -> Result<UserParty, dphe::Error> {
+    pub fn start_user(&self, number: u32, log: &[u8]) -> Result<UserParty, Error> {
         let user = user_id(number);
         let keys = self.user_keys[&user].clone();
         UserParty::start(keys, self.context(PartyId::User(user), log), NOW).map(|(p, _)| p)
@@ -225,6 +283,8 @@ pub struct Transcript {
     pub logs: BTreeMap<PartyId, Vec<Vec<u8>>>,
     /// The key generator's log before each message that it received, with the message.
     pub before: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The sums that users checked.
+    pub sums: Vec<(UserId, WeightSum)>,
 }
 
 impl Transcript {
@@ -279,17 +339,25 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> Update) -> Transcri
                         done.push((PartyId::Aggregator, aggregator.step(event, NOW, &mut nonces).unwrap()));
                         continue;
                     }
-                    Action::Notify(dphe::party::Notice::Train { round, .. }) => {
+                    Action::Notify(Notice::Train { round, .. }) => {
                         let PartyId::User(id) = party else { panic!("only users train") };
                         let event = UserEvent::Update { round, update: update(id.get()) };
                         let actions = users.get_mut(&id).unwrap().step(event, NOW, &mut rng).unwrap();
                         done.push((party, actions));
                         continue;
                     }
-                    Action::Notify(dphe::party::Notice::Opened { sum, .. }) => {
-                        let model = b"the model after".to_vec();
-                        let event = AggregatorEvent::NewModel { round: sum.round(), model };
+                    Action::Notify(Notice::Opened { sum, .. }) => {
+                        let event =
+                            AggregatorEvent::NewModel { round: sum.round(), model: NEXT_MODEL.to_vec() };
                         done.push((party, aggregator.step(event, NOW, &mut nonces).unwrap()));
+                        continue;
+                    }
+                    Action::Notify(Notice::Apply { sum }) => {
+                        let PartyId::User(id) = party else { panic!("only users apply sums") };
+                        let event = UserEvent::Applied { round: sum.round(), model: NEXT_MODEL.to_vec() };
+                        let actions = users.get_mut(&id).unwrap().step(event, NOW, &mut rng).unwrap();
+                        t.sums.push((id, sum));
+                        done.push((party, actions));
                         continue;
                     }
                     // the key generator opens sums on the next tick
@@ -305,7 +373,11 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> Update) -> Transcri
         if !done.is_empty() {
             continue;
         }
-        let Some((to, message)) = queue.pop_front() else { return t };
+        let Some((to, message)) = queue.pop_front() else {
+            // every user has checked the same sum
+            assert!(t.sums.len() == ids.len() && t.sums.iter().all(|(_, sum)| *sum == t.sums[0].1));
+            return t;
+        };
         let actions = match to {
             PartyId::Aggregator => aggregator.step(AggregatorEvent::Message(message), NOW, &mut nonces),
             PartyId::KeyGenerator => {
@@ -325,7 +397,7 @@ pub fn transcript(parties: &Parties, update: impl Fn(u32) -> Update) -> Transcri
         // after a publish message, the round is over when the close message arrives
         match actions {
             Ok(actions) => done.push((to, actions)),
-            Err(dphe::Error::Stale { .. }) => {}
+            Err(Error::Stale { .. }) => {}
             Err(error) => panic!("{to:?}: {error}"),
         }
     }

@@ -2,10 +2,11 @@
 
 use num_bigint::BigUint;
 
-use super::super::transcript::{UPLOADERS, USERS};
-use super::{Bad, CLOSED, COLLECTING, Case, FROZEN, Party, REQUESTED, put, sender};
-use crate::wire::derive::Digest;
-use crate::wire::message::{Message, Sender};
+use super::super::transcript::USERS;
+use super::{
+    Bad, CLOSED, COLLECTING, Case, FOLLOWED, FROZEN, Party, RELEASED, REQUESTED, UPLOADED, put, sender,
+};
+use crate::wire::message::{Message, Participant, Sender};
 
 /// Offsets in the header.
 pub(super) const VERSION: usize = 4;
@@ -21,7 +22,7 @@ const STAGES: &[(Party, &str, &[&str])] = &[
     (Party::KeyGenerator, "round_open", &[]),
     (Party::KeyGenerator, "freeze", &["round_open"]),
     (Party::KeyGenerator, "decrypt", &["round_open", "freeze"]),
-    (Party::KeyGenerator, "close", &["round_open"]),
+    (Party::KeyGenerator, "close", RELEASED),
     (Party::Aggregator, "ticket", &["start"]),
     (Party::Aggregator, "upload_1", COLLECTING),
     (Party::Aggregator, "freeze_ack", FROZEN),
@@ -30,6 +31,7 @@ const STAGES: &[(Party, &str, &[&str])] = &[
     (Party::User(1), "ack_1", &["ticket", "update"]),
     (Party::User(5), "publish", &["ticket"]),
     (Party::User(5), "close", &["ticket"]),
+    (Party::User(1), "inclusion_1", UPLOADED),
 ];
 
 /// Adds the vectors.
@@ -65,7 +67,7 @@ impl Stage<'_> {
 }
 
 /// The sparse task has all of them and the full task has some, because both use the same code.
-fn thorough(bad: &Bad<'_>) -> bool {
+pub(super) fn thorough(bad: &Bad<'_>) -> bool {
     bad.t.name == "sparse"
 }
 
@@ -89,7 +91,7 @@ fn cut(bad: &mut Bad<'_>, stage: Stage<'_>) {
 }
 
 fn versions(bad: &mut Bad<'_>) {
-    let messages: &[usize] = if thorough(bad) { &[0, 1, 2, 5, 7, 8, 10] } else { &[0, 4, 11] };
+    let messages: &[usize] = if thorough(bad) { &[0, 1, 2, 5, 7, 8, 10, 12] } else { &[0, 4, 11] };
     for &index in messages {
         let (party, name, given) = STAGES[index];
         let stage = Stage { case: Case { row: 2, party, given }, name };
@@ -98,52 +100,53 @@ fn versions(bad: &mut Bad<'_>) {
             stage.add(bad, id, comment, &message.bytes(), "version");
         };
         one("magic", "another magic", 0, b"DPHF");
-        one("version-2", "a later version", VERSION, &[2]);
-        one("type-13", "no such type", TYPE, &[13]);
+        one("version-1", "the version before", VERSION, &[1]);
+        one("type-16", "no such type", TYPE, &[16]);
         if index == 0 {
             one("magic-lower", "the magic in small letters", 0, b"dphe");
             one("magic-zeros", "no magic", 0, &[0; 4]);
-            one("version-0", "an earlier version", VERSION, &[0]);
+            one("version-0", "no version", VERSION, &[0]);
+            one("version-3", "a later version", VERSION, &[3]);
             one("version-255", "a version far away", VERSION, &[255]);
             one("type-0", "no type", TYPE, &[0]);
-            one("type-7", "a type kept for later", TYPE, &[7]);
-            one("type-8", "a type kept for later", TYPE, &[8]);
+            for kind in [7, 8, 13, 14] {
+                one(&format!("type-{kind}"), "a type that is reserved", TYPE, &[kind]);
+            }
             one("type-255", "no such type", TYPE, &[255]);
         }
     }
 }
 
+/// The offset of the number of users in a freeze.
+pub(super) const FREEZE_USERS: usize = 107;
+
 /// Adds counts and lengths that the task does not allow. They are refused before anything else is read.
 fn sizes(bad: &mut Bad<'_>) {
     let freeze =
         Stage { case: Case { row: 3, party: Party::KeyGenerator, given: &["round_open"] }, name: "freeze" };
+    for count in [u32::MAX, 1 << 31, 1 << 16, 9, 5] {
+        let message = bad.put("freeze", FREEZE_USERS, &count.to_be_bytes());
+        let comment = "more users than the roster has, by the count; the list is that of three";
+        freeze.add(bad, &format!("users-{count}"), comment, &message.bytes(), "size");
+    }
+    let users = bad.t.participants(&[1, 2, 5, 9, 10]);
+    let message = bad.edited("freeze", |message| replace_users(message, &users));
+    freeze.add(bad, "five-users", "five users, and all of them listed", &message.bytes(), "size");
+    for count in [2u32, 4] {
+        let message = bad.put("freeze", FREEZE_USERS, &count.to_be_bytes());
+        let comment = "a count that is allowed, but the list is that of three";
+        freeze.add(bad, &format!("list-of-{count}"), comment, &message.bytes(), "encoding");
+    }
+
     let publish = Stage { case: Case { row: 3, party: Party::User(5), given: &["ticket"] }, name: "publish" };
-    for (stage, at) in [(freeze, 108), (publish, 279)] {
-        for count in [u32::MAX, 1 << 31, 1 << 16, 9, 5] {
-            let message = bad.put(stage.name, at, &count.to_be_bytes());
-            let comment = "more users than the roster has, by the count; the list is that of three";
-            stage.add(bad, &format!("users-{count}"), comment, &message.bytes(), "size");
-        }
-        let users = bad.t.set(&[1, 2, 5, 9, 10]);
-        let message = bad.edited(stage.name, |message| replace_users(message, at, &users));
-        stage.add(bad, "five-users", "five users, and all of them listed", &message.bytes(), "size");
-        for count in [2u32, 4] {
-            let message = bad.put(stage.name, at, &count.to_be_bytes());
-            let comment = "a count that is allowed, but the list is that of three";
-            // a publish message has a body, so its fields may end anywhere
-            if at == 108 {
-                stage.add(bad, &format!("list-of-{count}"), comment, &message.bytes(), "encoding");
-            }
-        }
+    let sum = bad.t.get("publish").body.clone();
+    for (id, length) in [("one-byte", sum.len() + 1), ("twice", 2 * sum.len()), ("much", 500)] {
+        let mut longer = sum.clone();
+        longer.resize(length, 0);
+        let message = bad.t.publish(bad.t.get("result"), &bad.t.new_model, &longer);
+        let comment = "longer than any sum of the task; its hash is right";
+        publish.add(bad, &format!("longer-{id}"), comment, &message.bytes(), "size");
     }
-    for length in [u32::MAX, 65] {
-        let message = bad.put("publish", 275, &length.to_be_bytes());
-        let comment = "a model longer than the policy allows, by its length field";
-        publish.add(bad, &format!("model-length-{length}"), comment, &message.bytes(), "size");
-    }
-    let model = vec![b'm'; 65];
-    let long = bad.t.publish(bad.t.get("result"), &model, &bad.t.set(&UPLOADERS));
-    publish.add(bad, "model-65-bytes", "a model of 65 bytes where 64 are allowed", &long.bytes(), "size");
 
     let decrypt = Stage {
         case: Case { row: 3, party: Party::KeyGenerator, given: &["round_open", "freeze"] },
@@ -155,14 +158,11 @@ fn sizes(bad: &mut Bad<'_>) {
     decrypt.add(bad, "body-too-long", "longer than any sum of the task", &long.bytes(), "size");
 }
 
-/// Replaces the list of users in a freeze or publish message.
-pub(super) fn replace_users(message: &mut Message, at: usize, users: &[(u32, Digest)]) {
-    message.header.truncate(at);
+/// Replaces the participants in a freeze.
+pub(super) fn replace_users(message: &mut Message, users: &[Participant]) {
+    message.header.truncate(FREEZE_USERS);
     message.header.extend((users.len() as u32).to_be_bytes());
-    for (user, hash) in users {
-        message.header.extend(user.to_be_bytes());
-        message.header.extend(hash);
-    }
+    message.header.extend(users.iter().flat_map(Participant::bytes));
 }
 
 fn forged(bad: &mut Bad<'_>, stage: Stage<'_>) {
@@ -237,6 +237,10 @@ fn other_round(bad: &mut Bad<'_>, stage: Stage<'_>) {
         // a user may have missed any number of rounds
         rounds.truncate(1);
     }
+    if let (Party::User(_), "close") = (stage.case.party, stage.name) {
+        // the next round is not too far ahead
+        rounds.remove(1);
+    }
     for (round, expected) in rounds {
         let message = bad.put(stage.name, ROUND, &u64::to_be_bytes(round));
         stage.add(bad, &format!("round-{round}"), "another round", &message.bytes(), expected);
@@ -260,7 +264,14 @@ fn after_the_round(bad: &mut Bad<'_>) {
     let message = bad.t.round_open(3, &bad.t.new_model, &[9; 16]);
     bad.message(case, "round-open-3-in-round-1", "the next round is 2", &message, "future");
 
-    let case = Case { row: 8, party: Party::User(5), given: &["ticket", "publish"] };
-    let ticket = bad.put("ticket", 203, &7u64.to_be_bytes());
+    let case = Case { row: 8, party: Party::User(5), given: FOLLOWED };
+    let ticket = bad.put("ticket", 236, &7u64.to_be_bytes());
     bad.ticket(case, "ticket-of-round-1-after-it", "round 1 is over", &ticket, &bad.t.model.clone(), "stale");
+    let publish = bad.t.publish(bad.t.get("result"), &bad.t.model, &bad.t.get("publish").body);
+    bad.message(case, "publish-of-round-1-after-it", "round 1 is over", &publish, "stale");
+    for name in ["close_aborted", "inclusion_1"] {
+        let id = format!("{}-of-round-1-after-it", name.replace('_', "-"));
+        let message = bad.t.get(name).clone();
+        bad.message(case, &id, "round 1 is over", &message, "stale");
+    }
 }

@@ -2,15 +2,15 @@
 
 use super::super::json::{hex, number, object, text};
 use super::super::transcript::{UPLOADERS, USERS};
-use super::envelope::replace_users;
-use super::{Bad, Case, Party, put};
-use crate::wire::message::{Fields, Message, Sender, Type};
+use super::envelope::{replace_users, thorough};
+use super::{Bad, Case, Party, RELEASED, put};
+use crate::wire::message::{Fields, Message, Participant, Sender, Type};
 use crate::wire::seal::sum_hash;
-use crate::wire::task::Profile;
+use crate::wire::task::{Profile, Receipts};
 
 const TICKETED: &[&str] = &["round_open"];
 const FROZEN: &[&str] = &["round_open", "freeze"];
-const RELEASED: &[&str] = &["round_open", "freeze", "decrypt"];
+const FAILED: &[&str] = &["round_open", "freeze_failing", "decrypt_failing"];
 
 /// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
@@ -19,8 +19,13 @@ pub(super) fn add(bad: &mut Bad<'_>) {
     sets(bad);
     differences(bad);
     attempts(bad);
+    signatures(bad);
     decrypts(bad);
     committed(bad);
+    closes(bad);
+    if bad.t.policy().receipts == Receipts::Checked {
+        failures(bad);
+    }
 }
 
 fn case(row: u8, given: &'static [&'static str]) -> Case<'static> {
@@ -65,10 +70,10 @@ fn freezes(bad: &mut Bad<'_>) {
         bad.message(case(9, TICKETED), &id, "not the ticket of the round", &message, "ticket");
     }
     let message = bad.edited("freeze", |message| {
-        let sum: Vec<u8> = message.header[72..104].to_vec();
+        let sum: Vec<u8> = message.header[71..103].to_vec();
         let ticket: Vec<u8> = message.header[35..67].to_vec();
         put(message, 35, &sum);
-        put(message, 72, &ticket);
+        put(message, 71, &ticket);
     });
     bad.message(
         case(9, TICKETED),
@@ -77,22 +82,17 @@ fn freezes(bad: &mut Bad<'_>) {
         &message,
         "ticket",
     );
-    for mask in [1, 2, 255] {
-        let message = bad.put("freeze", 71, &[mask]);
-        let id = format!("freeze-mask-{mask}");
-        bad.message(case(7, TICKETED), &id, "a mask, which no profile has yet", &message, "profile");
-    }
     if bad.t.policy().profile == Profile::Sparse {
         for occupied in [u32::MAX, bad.t.policy().positions() + 1] {
-            let message = bad.put("freeze", 104, &occupied.to_be_bytes());
+            let message = bad.put("freeze", 103, &occupied.to_be_bytes());
             let id = format!("freeze-occupied-{occupied}");
             bad.message(case(3, TICKETED), &id, "more positions than there are", &message, "size");
         }
     }
 }
 
-/// Adds sets that must not be opened. Users refuse a publish message with such a set in the same way.
-pub(super) const SETS: &[(&str, &[u32], &str)] = &[
+/// Sets that must not be opened.
+const SETS: &[(&str, &[u32], &str)] = &[
     ("none", &[], "set_small"),
     ("one", &[1], "set_small"),
     ("two", &[2, 9], "set_small"),
@@ -110,38 +110,61 @@ pub(super) const SETS: &[(&str, &[u32], &str)] = &[
 
 fn sets(bad: &mut Bad<'_>) {
     for (id, users, expected) in SETS {
-        let users = bad.t.set(users);
-        let message = bad.edited("freeze", |message| replace_users(message, 108, &users));
+        let users = bad.t.participants(users);
+        let message = bad.edited("freeze", |message| replace_users(message, &users));
         let comment = format!("a set of {} entries", users.len());
         bad.message(case(21, TICKETED), &format!("freeze-{id}"), &comment, &message, expected);
     }
 }
 
 /// Adds round 2 on the model of round 1. The ticket of round 2 names the key generator's log, which the vector cannot
-/// predict. A test must insert the hash of the issued ticket and sign again.
+/// predict. A test must insert the hash of the issued ticket and sign again. The signatures of the uploads are those of
+/// round 1, but they are checked after the set.
 fn differences(bad: &mut Bad<'_>) {
-    let less: &[&[u32]] = &[&[1, 2, 5], &[1, 2, 9], &[1, 5, 9], &[2, 5, 9]];
+    let three: &[&[u32]] = &[&USERS, &[1, 2, 5], &[1, 5, 9], &[2, 5, 9]];
+    let all: &[&[u32]] = &[&[1, 2, 5], &[1, 2, 9], &[1, 5, 9], &[2, 5, 9]];
     let runs = [
-        ("freeze", &["round_open", "freeze", "decrypt", "close", "round_open_2"], &[&USERS[..]][..]),
-        ("freeze_all", &["round_open", "freeze_all", "decrypt_all", "close", "round_open_2"], less),
+        ("freeze", &["round_open", "freeze", "decrypt", "close", "round_open_2"], three),
+        ("freeze_all", &["round_open", "freeze_all", "decrypt_all", "close", "round_open_2"], all),
+        ("rejected", &["round_open", "freeze", "decrypt", "close_rejected", "round_open_2"], &three[..2]),
     ];
+    let comment = "a set that differs by one or two users from the one opened on the same model in round 1";
     for (first, given, sets) in runs {
         for users in sets {
-            let fields = Fields::new().bytes(&[0; 32]).u32(1).u8(0).bytes(&sum_hash(b"any")).u32(0);
-            let message =
-                bad.t.message(Type::Freeze, 2, Sender::Aggregator, fields.users(&bad.t.set(users)), &[]);
-            let rebind = object()
-                .with("offset", number(35))
-                .with("length", number(32))
-                .with("with", text("ticket_hash"))
-                .with("signer", text("aggregator"));
-            let names: Vec<String> = users.iter().map(u32::to_string).collect();
-            let id = format!("difference-{}-{}", first.replace('_', "-"), names.join("-"));
-            let comment = "a set that differs by one user from the one opened on the same model in round 1";
-            let more = [("rebind", rebind)];
-            bad.with(case(23, given), &id, comment, hex(message.bytes()), &more, "set_difference");
+            let id = format!("difference-{}", first.replace('_', "-"));
+            of_round_2(bad, case(23, given), &id, comment, users, "set_difference");
         }
     }
+    let comment = "the same set as in round 1, with the signatures of the uploads of round 1";
+    for (id, given, users) in [
+        ("same-set", &["round_open", "freeze", "decrypt", "close", "round_open_2"], &UPLOADERS[..]),
+        ("same-set-all", &["round_open", "freeze_all", "decrypt_all", "close", "round_open_2"], &USERS),
+        (
+            "same-set-rejected",
+            &["round_open", "freeze", "decrypt", "close_rejected", "round_open_2"],
+            &UPLOADERS,
+        ),
+    ] {
+        of_round_2(bad, case(37, given), id, comment, users, "signature");
+    }
+    let given = &["round_open", "close_aborted", "round_open_2"];
+    let comment = "nothing was opened in round 1, but these are the signatures of its uploads";
+    of_round_2(bad, case(37, given), "after-aborted", comment, &USERS, "signature");
+}
+
+/// Adds a freeze of round 2 that lists these users.
+fn of_round_2(bad: &mut Bad<'_>, case: Case<'_>, id: &str, comment: &str, users: &[u32], expected: &str) {
+    let fields = Fields::new().bytes(&[0; 32]).u32(1).bytes(&sum_hash(b"any")).u32(0);
+    let fields = fields.participants(&bad.t.participants(users));
+    let message = bad.t.message(Type::Freeze, 2, Sender::Aggregator, fields, &[]);
+    let rebind = object()
+        .with("offset", number(35))
+        .with("length", number(32))
+        .with("with", text("ticket_hash"))
+        .with("signer", text("aggregator"));
+    let names: Vec<String> = users.iter().map(u32::to_string).collect();
+    let id = format!("{id}-{}", names.join("-"));
+    bad.with(case, &id, comment, hex(message.bytes()), &[("rebind", rebind)], expected);
 }
 
 fn attempts(bad: &mut Bad<'_>) {
@@ -161,8 +184,8 @@ fn attempts(bad: &mut Bad<'_>) {
     let twice = case(22, &["round_open", "freeze", "freeze_2"]);
     bad.message(twice, "freeze-attempt-3-of-2", "the policy allows two attempts", &message, "attempts");
 
-    let other_sum = bad.put("freeze", 72, &[1; 32]);
-    let other_body = bad.flip("freeze", 120);
+    let other_sum = bad.put("freeze", 71, &[1; 32]);
+    let other_body = bad.flip("freeze", 140);
     let comment = "an attempt that was frozen with other bytes";
     let all = bad.t.get("freeze_all").clone();
     for (id, message) in [("set", all), ("sum", other_sum), ("body", other_body)] {
@@ -170,6 +193,113 @@ fn attempts(bad: &mut Bad<'_>) {
     }
     let message = attempt(bad, 2);
     bad.message(twice, "freeze-2-other-set", comment, &message, "conflict");
+}
+
+/// Adds freezes that list an upload that the user has not signed in this way.
+fn signatures(bad: &mut Bad<'_>) {
+    let step = if thorough(bad) { 1 } else { 3 };
+    for (id, comment, participants) in unsigned(bad).into_iter().step_by(step) {
+        let message = bad.edited("freeze", |message| replace_users(message, &participants));
+        bad.message(case(37, TICKETED), &format!("freeze-upload-{id}"), comment, &message, "signature");
+    }
+}
+
+/// Returns participants of whom one upload is not signed in this way.
+pub(super) fn unsigned(bad: &Bad<'_>) -> Vec<(&'static str, &'static str, Vec<Participant>)> {
+    let good = bad.t.participants(&UPLOADERS);
+    let with = |i: usize, edit: &dyn Fn(&mut Participant)| {
+        let mut participants = good.clone();
+        edit(&mut participants[i]);
+        participants
+    };
+    // the upload of user 1 with other fields, signed by user 1
+    let signed = |at: usize, bytes: &[u8]| bad.put("upload_1", at, bytes).signature;
+    let again = |signature: Vec<u8>| with(0, &|participant| participant.signature.clone_from(&signature));
+    let mut by_2 = bad.t.get("upload_1").clone();
+    by_2.sign(bad.t.identity(Sender::User(2)));
+    let ack = bad.t.get("ack_1").signature.clone();
+    let mut swapped = good.clone();
+    let first = swapped[0].signature.clone();
+    swapped[0].signature = swapped[1].signature.clone();
+    swapped[1].signature = first;
+    let mut exchanged = good.clone();
+    exchanged.swap(0, 1);
+    (exchanged[0].user, exchanged[1].user) = (good[0].user, good[1].user);
+    vec![
+        ("bit-first", "one bit of the first signature", with(0, &|p| p.signature[5] ^= 1)),
+        ("bit-last", "one bit of the last signature", with(2, &|p| p.signature[63] ^= 1)),
+        ("zeros", "no signature", with(1, &|p| p.signature.fill(0))),
+        ("count", "one ciphertext more than signed", with(0, &|p| p.count += 1)),
+        ("count-zero", "no ciphertexts", with(2, &|p| p.count = 0)),
+        ("salt", "another salt than signed", with(0, &|p| p.salt[15] ^= 1)),
+        ("salt-zeros", "no salt", with(1, &|p| p.salt = [0; 16])),
+        ("body", "another body than signed", with(0, &|p| p.body_hash[0] ^= 1)),
+        ("body-zeros", "no body", with(2, &|p| p.body_hash = [0; 32])),
+        ("swapped", "two signatures exchanged", swapped),
+        ("exchanged", "two uploads exchanged, with their signatures", exchanged),
+        ("other-ticket", "signed for another ticket", again(signed(35, &[0x5a; 32]))),
+        ("open", "signed for the round-open", again(signed(35, &bad.t.get("round_open").hash()))),
+        ("other-key", "signed for another key", again(signed(67, &[0x5a; 32]))),
+        ("other-round", "signed for round 2", again(signed(22, &2u64.to_be_bytes()))),
+        ("other-task", "signed for another task", again(signed(6, bad.other.task()))),
+        ("version-1", "signed as version 1", again(signed(4, &[1]))),
+        ("other-user", "signed by another user", again(by_2.signature)),
+        ("ack", "the signature of the acknowledgement", again(ack)),
+    ]
+}
+
+/// Adds endings that contradict what became of the sum.
+fn closes(bad: &mut Bad<'_>) {
+    let published = bad.t.get("close").clone();
+    let [failed, aborted, rejected] =
+        ["close_failed", "close_aborted", "close_rejected"].map(|name| bad.t.get(name).clone());
+    for (id, message) in [("published", &published), ("aborted", &aborted), ("rejected", &rejected)] {
+        let id = format!("close-{id}-first");
+        bad.message(case(27, &[]), &id, "before the round has a ticket", message, "order");
+    }
+    for (when, given) in [("ticketed", TICKETED), ("frozen", FROZEN)] {
+        for (id, message) in [("published", &published), ("failed", &failed), ("rejected", &rejected)] {
+            let id = format!("close-{id}-{when}");
+            bad.message(case(38, given), &id, "nothing was opened", message, "ending");
+        }
+    }
+    for (id, message) in [("failed", &failed), ("aborted", &aborted)] {
+        let id = format!("close-{id}-released");
+        bad.message(case(38, RELEASED), &id, "the sum was released", message, "ending");
+    }
+    let mut control = |given, id: &str, message: &Message| {
+        bad.message(case(38, given), id, "as it should be", message, "ok");
+    };
+    control(TICKETED, "close-aborted-ticketed", &aborted);
+    control(FROZEN, "close-aborted-frozen", &aborted);
+    control(RELEASED, "close-rejected-released", &rejected);
+    for ending in [0, 5, 255] {
+        let message = bad.put("close", 35, &[ending]);
+        let id = format!("close-ending-{ending}");
+        bad.message(case(1, RELEASED), &id, "an ending that does not exist", &message, "encoding");
+    }
+}
+
+/// Adds rounds after a sum that could not be opened. The policy allows one.
+fn failures(bad: &mut Bad<'_>) {
+    for name in ["close", "close_aborted", "close_rejected"] {
+        let message = bad.t.get(name).clone();
+        let id = format!("{}-failed", name.replace('_', "-"));
+        bad.message(case(38, FAILED), &id, "opening the sum failed", &message, "ending");
+    }
+    let failed = bad.t.get("close_failed").clone();
+    bad.message(case(38, FAILED), "close-failed-failed", "as it should be", &failed, "ok");
+
+    let given = &["round_open", "freeze_failing", "decrypt_failing", "close_failed"];
+    let comment = "one opening failed, and the policy allows no more";
+    for (id, model, nonce) in [
+        ("again", &bad.t.model, [2; 16]),
+        ("nonce", &bad.t.model, [3; 16]),
+        ("new-model", &bad.t.new_model, [2; 16]),
+    ] {
+        let message = bad.t.round_open(2, model, &nonce);
+        bad.message(case(35, given), &format!("open-2-failures-{id}"), comment, &message, "failures");
+    }
 }
 
 fn decrypts(bad: &mut Bad<'_>) {
@@ -186,7 +316,8 @@ fn decrypts(bad: &mut Bad<'_>) {
     sums(bad);
 
     let occupied = good.header[67..71].iter().fold(0u32, |x, &byte| x << 8 | u32::from(byte));
-    for wrong in [occupied + 1, occupied + 2] {
+    let wrong = if occupied > 2 { [occupied - 1, occupied - 2] } else { [occupied + 1, occupied + 2] };
+    for wrong in wrong {
         let message = bad.put("decrypt", 67, &wrong.to_be_bytes());
         let id = format!("decrypt-occupied-{wrong}");
         bad.message(case(11, FROZEN), &id, "not the frozen number of positions", &message, "count");

@@ -3,16 +3,21 @@
 use super::super::corners;
 use super::super::keys;
 use super::super::transcript::USERS;
+use super::envelope::thorough;
 use super::{Bad, COLLECTING, Case, FROZEN, Party, REQUESTED};
 use crate::rng::Rng;
 use crate::wire::derive::h;
+use crate::wire::hpke::{KeyPair, UPLOAD_INFO, open, upload_aad};
+use crate::wire::mask::Secrets;
 use crate::wire::message::{Message, Sender, Type};
 use crate::wire::task::{Profile, key_id};
 
 const TICKET: usize = 35;
 const KEY_ID: usize = 67;
 const COUNT: usize = 99;
-const BODY_HASH: usize = 103;
+const BODY_HASH: usize = 119;
+/// The bytes that sealing adds in front of the content: `enc`.
+const ENC: usize = 32;
 
 fn case(row: u8) -> Case<'static> {
     Case { row, party: Party::Aggregator, given: COLLECTING }
@@ -26,6 +31,7 @@ pub(super) fn add(bad: &mut Bad<'_>) {
     if bad.t.policy().profile == Profile::Sparse {
         slots(bad);
     }
+    sealing(bad);
     ciphertexts(bad);
     nonces(bad);
     order(bad);
@@ -36,7 +42,15 @@ fn with_body(bad: &Bad<'_>, edit: impl FnOnce(&mut Vec<u8>)) -> Message {
     let good = bad.t.get("upload_1");
     let mut body = good.body.clone();
     edit(&mut body);
-    bad.t.upload(1, count(good), &body)
+    bad.t.upload_of(1, count(good), &bad.t.secrets(1).salt, &body)
+}
+
+/// Makes the upload of user 1 with another content, correctly sealed, hashed and signed.
+fn with_content(bad: &Bad<'_>, edit: impl FnOnce(&mut Vec<u8>)) -> Message {
+    let sealed = &bad.t.sealed[&1];
+    let mut content = sealed.content.clone();
+    edit(&mut content);
+    bad.t.upload(1, sealed.count(), &content)
 }
 
 fn count(upload: &Message) -> u32 {
@@ -103,6 +117,14 @@ fn body(bad: &mut Bad<'_>) {
         let comment = "the body is too long; its hash is right";
         bad.message(case(11), &format!("upload-body-plus-{more}"), comment, &message, "size");
     }
+    let content = bad.t.sealed[&1].content.clone();
+    for (id, length) in [("shorter", content.len() - width), ("longer", content.len() + 1)] {
+        let message = with_content(bad, |content| content.resize(length, 1));
+        let comment = "the content has another length; it is sealed correctly";
+        bad.message(case(11), &format!("upload-content-{id}"), comment, &message, "size");
+    }
+    let message = with_body(bad, |body| *body = content);
+    bad.message(case(11), "upload-not-sealed", "the content without a seal", &message, "size");
     for at in [0, length / 2, length - 1] {
         let mut message = bad.t.get("upload_1").clone();
         message.body[at] ^= 1;
@@ -124,6 +146,55 @@ fn body(bad: &mut Bad<'_>) {
     bad.message(case(1), "upload-body-of-2", "the body of another upload", &message, "encoding");
 }
 
+/// Adds bodies that A cannot decrypt. Their lengths and hashes are right.
+fn sealing(bad: &mut Bad<'_>) {
+    let content = bad.t.sealed[&1].content.clone();
+    let (task, ticket) = (*bad.t.task(), bad.t.get("ticket").hash());
+    let key = bad.t.roster.agreement().public;
+    let aad = upload_aad(&task, 1, 1, &ticket);
+    let mut bodies = Vec::new();
+    let length = bad.t.get("upload_1").body.len();
+    for (id, comment, at) in [
+        ("enc", "one bit of enc", 0),
+        ("first", "one bit of the first ciphertext", ENC),
+        ("middle", "one bit in the middle", length / 2),
+        ("tag", "one bit of the tag", length - 1),
+    ] {
+        let mut body = bad.t.get("upload_1").body.clone();
+        body[at] ^= 1;
+        bodies.push((id, comment, body));
+    }
+    let other_key = bad.other.roster.agreement().public;
+    let own_key = KeyPair::agreement(bad.t.identity(Sender::User(1))).public;
+    for (id, comment, key, info, aad) in [
+        ("other-key", "sealed to the key of another task", other_key, UPLOAD_INFO, aad.clone()),
+        ("own-key", "sealed to a key of the user", own_key, UPLOAD_INFO, aad.clone()),
+        ("info", "sealed for another purpose", key, b"dphe/v1/upload-seal", aad.clone()),
+        ("no-info", "sealed for no purpose", key, b"", aad.clone()),
+        ("user", "sealed as user 2", key, UPLOAD_INFO, upload_aad(&task, 1, 2, &ticket)),
+        ("round", "sealed for round 2", key, UPLOAD_INFO, upload_aad(&task, 2, 1, &ticket)),
+        ("ticket", "sealed for another ticket", key, UPLOAD_INFO, upload_aad(&task, 1, 1, &[0; 32])),
+        ("task", "sealed for another task", key, UPLOAD_INFO, upload_aad(bad.other.task(), 1, 1, &ticket)),
+        ("no-aad", "sealed for no upload", key, UPLOAD_INFO, vec![]),
+    ] {
+        bodies.push((id, comment, bad.t.encrypt_with(1, &key, info, &aad, &content)));
+    }
+    for (id, byte) in [("zero-enc", 0), ("one-enc", 1)] {
+        let mut body = bad.t.get("upload_1").body.clone();
+        body[..ENC].fill(0);
+        body[0] = byte;
+        bodies.push((id, "enc is a point of small order", body));
+    }
+    bodies.push(("zeros", "zeros", vec![0; length]));
+    let open = |body: &[u8]| open(&bad.t.roster.agreement(), UPLOAD_INFO, &aad, body);
+    assert!(bodies.iter().all(|(_, _, body)| body.len() == length && open(body).is_none()));
+    let step = if thorough(bad) { 1 } else { 3 };
+    for (id, comment, body) in bodies.into_iter().step_by(step) {
+        let message = with_body(bad, |old| *old = body);
+        bad.message(case(39), &format!("upload-seal-{id}"), comment, &message, "body");
+    }
+}
+
 /// Adds errors in the permuted indices of two shards, in the sparse task.
 fn slots(bad: &mut Bad<'_>) {
     let width = bad.t.policy().ciphertext_bytes();
@@ -131,12 +202,12 @@ fn slots(bad: &mut Bad<'_>) {
     let second = 2 * (4 + width);
     let read =
         |body: &[u8], at: usize| body[at..at + 4].iter().fold(0u32, |x, &byte| x << 8 | u32::from(byte));
-    let good = bad.t.get("upload_1").body.clone();
+    let good = bad.t.sealed[&1].content.clone();
     let found: Vec<u32> = [0, 4, second, second + 4].map(|at| read(&good, at)).to_vec();
     let mut one = |id: &str, comment: &str, row, places: &[(usize, u32)], expected: &str| {
-        let message = with_body(bad, |body| {
+        let message = with_content(bad, |content| {
             for &(at, slot) in places {
-                body[at..at + 4].copy_from_slice(&slot.to_be_bytes());
+                content[at..at + 4].copy_from_slice(&slot.to_be_bytes());
             }
         });
         bad.message(case(row), &format!("upload-slot-{id}"), comment, &message, expected);
@@ -159,22 +230,30 @@ fn slots(bad: &mut Bad<'_>) {
     one("zeros", "all slots 0", 12, &[(0, 0), (4, 0), (second, 0), (second + 4, 0)], "index_order");
 }
 
-/// Returns the offsets of ciphertexts in the body: two in different shards, and the last dense one.
+/// Returns the offsets of ciphertexts in the content: the first one, one in the second shard, the last packed one and
+/// the check.
 fn places(bad: &Bad<'_>) -> Vec<(&'static str, usize)> {
     let width = bad.t.policy().ciphertext_bytes();
-    let last = bad.t.get("upload_1").body.len() - width;
+    let check = bad.t.sealed[&1].content.len() - width;
     if bad.t.policy().profile == Profile::Sparse {
-        vec![("first", 8), ("second-shard", 2 * (4 + width) + 8 + width), ("dense", last)]
+        let second = 2 * (4 + width) + 8 + width;
+        vec![("first", 8), ("second-shard", second), ("dense", check - width), ("check", check)]
     } else {
-        vec![("first", 0), ("last", last)]
+        vec![("first", 32), ("last", check - width), ("check", check)]
     }
 }
 
 fn ciphertexts(bad: &mut Bad<'_>) {
     for (place, at) in places(bad) {
         for corner in corners::ciphertexts(bad.t.policy(), &bad.t.key) {
-            let message =
-                with_body(bad, |body| body[at..at + corner.bytes.len()].copy_from_slice(&corner.bytes));
+            // the check is one more packed ciphertext, so a few are enough
+            let few = ["zero", "c0_is_n", "n", "two_p", "one", "one_plus_k_n"];
+            if place == "check" && !few.contains(&corner.name) {
+                continue;
+            }
+            let message = with_content(bad, |content| {
+                content[at..at + corner.bytes.len()].copy_from_slice(&corner.bytes);
+            });
             let row = match corner.expected {
                 "ct_range" => 13,
                 "ct_unit" => 14,
@@ -191,42 +270,52 @@ fn nonces(bad: &mut Bad<'_>) {
     let width = bad.t.policy().ciphertext_bytes();
     let places = places(bad);
     let (first, last) = (places[0].1, places[places.len() - 1].1);
-    let copy = |body: &mut Vec<u8>, from: usize, to: usize| body.copy_within(from..from + width, to);
-    let message = with_body(bad, |body| copy(body, first, last));
+    let copy = |content: &mut Vec<u8>, from: usize, to: usize| content.copy_within(from..from + width, to);
+    let message = with_content(bad, |content| copy(content, first, last));
     bad.message(case(16), "upload-same-ciphertext", "one ciphertext twice", &message, "nonce_reuse");
-    let message = with_body(bad, |body| copy(body, last, first));
+    let message = with_content(bad, |content| copy(content, last, first));
     bad.message(case(16), "upload-same-ciphertext-back", "one ciphertext twice", &message, "nonce_reuse");
-    let message = with_body(bad, |body| body.copy_within(first + width / 2..first + width, last + width / 2));
+    let message =
+        with_content(bad, |content| content.copy_within(first + width / 2..first + width, last + width / 2));
     let comment = "two ciphertexts with the same noise and different plaintexts";
     bad.message(case(16), "upload-same-noise", comment, &message, "nonce_reuse");
 
     let given = &["start", "ticket", "upload_1"];
     let across = Case { given, ..case(16) };
-    let (one, two) = (bad.t.get("upload_1").clone(), bad.t.get("upload_2").clone());
+    let (one, two) = (&bad.t.sealed[&1], &bad.t.sealed[&2]);
     for (id, from, half) in [("ciphertext", 0, false), ("noise", width / 2, true)] {
-        let mut body = two.body.clone();
-        body[last + from..last + width].copy_from_slice(&one.body[first + from..first + width]);
-        let message = bad.t.upload(2, count(&two), &body);
+        let mut content = two.content.clone();
+        content[last + from..last + width].copy_from_slice(&one.content[first + from..first + width]);
+        let message = bad.t.upload(2, two.count(), &content);
         let comment =
             if half { "the noise of another user's ciphertext" } else { "another user's ciphertext" };
         bad.message(across, &format!("upload-2-{id}-of-1"), comment, &message, "nonce_reuse");
     }
-    let message = bad.t.upload(2, count(&one), &one.body);
-    let comment = "the body of user 1, signed by user 2";
-    bad.message(Case { row: 17, ..across }, "upload-2-copies-1", comment, &message, "nonce_reuse");
-    let message = bad.t.upload(5, count(&two), &two.body);
-    let three = Case { row: 17, given: &["start", "ticket", "upload_1", "upload_9", "upload_2"], ..across };
-    bad.message(three, "upload-5-copies-2", "the body of user 2, signed by user 5", &message, "nonce_reuse");
-    let message = bad.t.upload(9, count(&one), &one.body);
-    let given = &["start", "ticket", "upload_2", "upload_1"];
-    bad.message(Case { row: 17, given, ..across }, "upload-9-copies-1", comment, &message, "nonce_reuse");
+    let copies: [(&[&str], u32, u32); 3] = [
+        (&["start", "ticket", "upload_1"], 2, 1),
+        (&["start", "ticket", "upload_1", "upload_9", "upload_2"], 5, 2),
+        (&["start", "ticket", "upload_2", "upload_1"], 9, 1),
+    ];
+    for (given, user, from) in copies {
+        let case = Case { row: 17, given, ..across };
+        let (sealed, body) = (&bad.t.sealed[&from], bad.t.get(&format!("upload_{from}")).body.clone());
+        let message = bad.t.upload(user, sealed.count(), &sealed.content);
+        let comment = "the content of another user, sealed and signed by this one";
+        bad.message(case, &format!("upload-{user}-copies-{from}"), comment, &message, "nonce_reuse");
+        let message = bad.t.upload_of(user, sealed.count(), &bad.t.secrets(user).salt, &body);
+        let comment = "the body of another user, signed by this one";
+        let id = format!("upload-{user}-copies-body-of-{from}");
+        bad.message(Case { row: 39, ..case }, &id, comment, &message, "body");
+    }
 }
 
 fn order(bad: &mut Bad<'_>) {
     let mut rng = Rng::new("bad/second bodies");
     let mut again = |user| {
-        let sealed = bad.t.seal(user, &mut rng);
-        bad.t.upload(user, sealed.count(), &sealed.body)
+        let (salt, blind) = (rng.id(), rng.digest());
+        let secrets = Secrets { salt, blind, ..bad.t.secrets(user).clone() };
+        let sealed = bad.t.seal(&secrets, &mut rng);
+        bad.t.upload_of(user, sealed.count(), &salt, &bad.t.encrypt(user, &sealed.content))
     };
     let (one, two, other_one) = (again(1), again(2), again(1));
     let conflict = |given| Case { row: 18, party: Party::Aggregator, given };

@@ -1,11 +1,10 @@
-//! Inputs that a user must refuse: tickets, acknowledgements, published models, and its own weights.
+//! Inputs that a user must refuse: tickets, acknowledgements, inclusions, and its own weights.
 
 use super::super::json::float_bits;
-use super::super::transcript::UPLOADERS;
-use super::envelope::{ROUND, replace_users};
-use super::key_generator::SETS;
-use super::{Bad, Case, Party, put};
-use crate::wire::message::{Message, Sender};
+use super::{Bad, Case, FOLLOWED, Party, UPLOADED};
+use crate::wire::derive::Digest;
+use crate::wire::message::Message;
+use crate::wire::participants::{Past, first_history, next_history};
 use crate::wire::task::Profile;
 
 /// The user who has not uploaded, so that no published set contains its update.
@@ -14,11 +13,12 @@ const BYSTANDER: Party = Party::User(5);
 /// Adds the vectors.
 pub(super) fn add(bad: &mut Bad<'_>) {
     tickets(bad);
+    lineage(bad);
+    history(bad);
     models(bad);
     acks(bad);
-    results(bad);
-    sets(bad);
-    published_models(bad);
+    inclusions(bad);
+    closes(bad);
     rollbacks(bad);
     weights(bad);
 }
@@ -39,12 +39,105 @@ fn tickets(bad: &mut Bad<'_>) {
     let comment = "a second, different ticket for the round";
     let ticketed: &[&str] = &["ticket"];
     let prepared: &[&str] = &["ticket", "update"];
-    for (id, at, given) in
-        [("open", 35, ticketed), ("deadline", 202, ticketed), ("seq", 210, ticketed), ("head", 242, prepared)]
-    {
+    for (id, at, given) in [
+        ("open", 35, ticketed),
+        ("deadline", 202, ticketed),
+        ("history", 203, ticketed),
+        ("seq", 243, ticketed),
+        ("head", 275, prepared),
+    ] {
         let message = bad.flip("ticket", at);
         let case = Case { given, ..case(9) };
         bad.ticket(case, &format!("ticket-second-{id}"), comment, &message, &model, "ticket");
+    }
+    for outcome in [4, 255] {
+        let message = bad.put("ticket", 235, &[outcome]);
+        let id = format!("ticket-outcome-{outcome}");
+        bad.ticket(case(1), &id, "an outcome that does not exist", &message, &model, "encoding");
+    }
+}
+
+/// Makes a ticket of round 2, right but for what the arguments say.
+fn ticket_2(bad: &Bad<'_>, model: &[u8], history: &Digest, outcome: u8) -> Message {
+    let open = bad.t.round_open(2, model, &[3; 16]);
+    bad.t.ticket(2, &open, model, (history, outcome), (9, &[9; 32]))
+}
+
+/// The ways in which round 1 can end for a user: `given`, the name of the close message, the outcome, and whether there
+/// is a new model.
+const ENDS: [(&[&str], &str, u8, bool); 3] = [
+    (FOLLOWED, "close", 1, true),
+    (&["ticket", "close_aborted"], "close_aborted", 3, false),
+    (&["ticket", "close_rejected"], "close_rejected", 1, false),
+];
+
+/// Adds tickets for models that do not follow from the earlier rounds. The model bytes have the ticket's digest.
+fn lineage(bad: &mut Bad<'_>) {
+    let (old, new) = (bad.t.model.clone(), bad.t.new_model.clone());
+    let flipped = [&[old[0] ^ 1], &old[1..]].concat();
+    let case = Case { row: 41, party: BYSTANDER, given: &[] };
+    let history = bad.t.first_history();
+    let head = bad.t.get("ticket").header[244..276].to_vec();
+    let mut empty_log = [0; 32];
+    empty_log.copy_from_slice(&head);
+    for (id, model) in [("new", &new), ("bit", &flipped), ("empty", &vec![])] {
+        let open = bad.t.round_open(1, model, &bad.t.nonce);
+        let ticket = bad.t.ticket(1, &open, model, (&history, 0), (0, &empty_log));
+        let comment = "round 1 does not start from the initial model of the roster";
+        bad.ticket(case, &format!("ticket-lineage-{id}"), comment, &ticket, model, "lineage");
+    }
+    for (given, close, outcome, changed) in ENDS {
+        let case = Case { given, ..case };
+        let history = bad.t.history(close, outcome);
+        let (right, wrong) = if changed { (&new, &old) } else { (&old, &new) };
+        let close = close.replace('_', "-");
+        for (id, model) in [("other", wrong), ("bit", &flipped)] {
+            let ticket = ticket_2(bad, model, &history, outcome);
+            let id = format!("ticket-2-lineage-{id}-after-{close}");
+            let comment = "round 2 does not start from the model that the user computed last";
+            bad.ticket(case, &id, comment, &ticket, model, "lineage");
+        }
+        let ticket = ticket_2(bad, right, &history, outcome);
+        let id = format!("ticket-2-after-{close}");
+        bad.ticket(case, &id, "as it should be", &ticket, right, "ok");
+    }
+}
+
+/// Adds tickets whose history is not the user's own.
+fn history(bad: &mut Bad<'_>) {
+    let model = bad.t.model.clone();
+    let case = Case { row: 42, party: BYSTANDER, given: &[] };
+    let comment = "not the history before round 1";
+    let (roster, theirs) = (bad.t.roster.hash(), first_history(&bad.other.roster.hash()));
+    for (id, history) in [("zeros", [0; 32]), ("roster", roster), ("other-task", theirs)] {
+        let message = bad.put("ticket", 203, &history);
+        bad.ticket(case, &format!("ticket-history-{id}"), comment, &message, &model, "history");
+    }
+    let message = bad.flip("ticket", 234);
+    bad.ticket(case, "ticket-history-bit", comment, &message, &model, "history");
+
+    let (ticket, root) = (bad.t.get("ticket").hash(), bad.t.users_root());
+    for (given, close, outcome, changed) in ENDS {
+        let case = Case { given, ..case };
+        let model = if changed { bad.t.new_model.clone() } else { bad.t.model.clone() };
+        let users_root = if changed { root } else { [0; 32] };
+        let past = Past { ticket, outcome, users_root, close: bad.t.get(close).hash() };
+        let other_close = if changed { "close_aborted" } else { "close" };
+        let first = bad.t.first_history();
+        let next = |past: &Past| next_history(&first, past);
+        for (id, history) in [
+            ("first", first),
+            ("outcome", next(&Past { outcome: 2, ..past })),
+            ("root", next(&Past { users_root: [1; 32], ..past })),
+            ("close", next(&Past { close: bad.t.get(other_close).hash(), ..past })),
+            ("ticket", next(&Past { ticket: [1; 32], ..past })),
+            ("twice", next_history(&next(&past), &past)),
+        ] {
+            let message = ticket_2(bad, &model, &history, outcome);
+            let id = format!("ticket-2-history-{id}-after-{}", close.replace('_', "-"));
+            let comment = "the key generator tells another story of round 1";
+            bad.ticket(case, &id, comment, &message, &model, "history");
+        }
     }
 }
 
@@ -65,8 +158,6 @@ fn models(bad: &mut Bad<'_>) {
         let comment = "not the model that the ticket names";
         bad.ticket(case, &format!("ticket-model-{id}"), comment, &ticket, model, "model");
     }
-    let message = bad.flip("ticket", 67);
-    bad.ticket(case, "ticket-model-digest", "a ticket for another model", &message, &good, "model");
 }
 
 fn acks(bad: &mut Bad<'_>) {
@@ -79,131 +170,54 @@ fn acks(bad: &mut Bad<'_>) {
     bad.message(case, "ack-of-2", "for the body of user 2", &theirs, "conflict");
 }
 
-fn results(bad: &mut Bad<'_>) {
-    let case = Case { row: 33, party: BYSTANDER, given: &["ticket"] };
-    let good = bad.t.get("result").clone();
-    let signed_by = |message: &mut Message, sender| message.sign(bad.t.identity(sender));
-    let mut forged = good.clone();
-    signed_by(&mut forged, Sender::Aggregator);
-    let mut as_aggregator = good.clone();
-    put(&mut as_aggregator, 30, &[1]);
-    signed_by(&mut as_aggregator, Sender::Aggregator);
-    let mut flipped = good.clone();
-    flipped.signature[0] ^= 1;
-    let zeros = Message { signature: vec![0; 64], ..good.clone() };
-    let mut other_payload = good.clone();
-    other_payload.header[72] ^= 1;
-    let mut failed = good.clone();
-    put(&mut failed, 67, &[2]);
-    signed_by(&mut failed, Sender::KeyGenerator);
-    let mut other_round = good;
-    put(&mut other_round, ROUND, &2u64.to_be_bytes());
-    signed_by(&mut other_round, Sender::KeyGenerator);
-    let other_task = bad.other.get("result").clone();
-    for (id, comment, result) in [
-        ("forged", "the result is signed by the aggregator", forged),
-        ("role", "the result is the aggregator's own", as_aggregator),
-        ("signature-bit", "one bit of the result's signature", flipped),
-        ("signature-zeros", "the result is not signed", zeros),
-        ("payload", "the result names another payload than was signed", other_payload),
-        ("failed", "the key generator said that the round failed", failed),
-        ("other-round", "the result of another round", other_round),
-        ("other-task", "the result of another task", other_task),
-    ] {
-        let message = bad.t.publish(&result, &bad.t.new_model, &bad.t.set(&UPLOADERS));
-        bad.message(case, &format!("publish-result-{id}"), comment, &message, "proof");
+/// Adds inclusions that come at the wrong time or have a path that is too long.
+fn inclusions(bad: &mut Bad<'_>) {
+    let case = |given| Case { row: 46, party: Party::User(1), given };
+    let good = bad.t.get("inclusion_1").clone();
+    let comment = "the user has not uploaded";
+    bad.message(case(&[]), "inclusion-first", comment, &good, "order");
+    bad.message(case(&["ticket"]), "inclusion-ticketed", comment, &good, "order");
+    let bystander = Case { party: BYSTANDER, ..case(&["ticket"]) };
+    bad.message(bystander, "inclusion-bystander", comment, &good, "order");
+    let root = bad.t.users_root();
+    for length in [17, 18] {
+        let message = bad.t.inclusion_of(&root, 0, &vec![[7; 32]; length]);
+        let comment = "a path of more than 16 digests";
+        bad.message(case(UPLOADED), &format!("inclusion-path-{length}"), comment, &message, "size");
     }
-    for users in [0u32, 2, 4, u32::MAX] {
-        let mut result = bad.t.get("result").clone();
-        put(&mut result, 68, &users.to_be_bytes());
-        result.sign(bad.t.identity(Sender::KeyGenerator));
-        let message = bad.t.publish(&result, &bad.t.new_model, &bad.t.set(&UPLOADERS));
-        let comment = "the key generator counted other users than the three that are listed";
-        bad.message(
-            Case { row: 11, ..case },
-            &format!("publish-counted-{users}"),
-            comment,
-            &message,
-            "count",
-        );
+    for length in [17, 255] {
+        let message = bad.put("inclusion_1", 71, &[length]);
+        let comment = "a path of more than 16 digests, by its length; there are fewer";
+        bad.message(case(UPLOADED), &format!("inclusion-length-{length}"), comment, &message, "size");
+    }
+    let right = good.header[71];
+    for length in [0, right - 1, right + 1, 16] {
+        let message = bad.put("inclusion_1", 71, &[length]);
+        let comment = "not as many digests as the length says";
+        bad.message(case(UPLOADED), &format!("inclusion-length-{length}"), comment, &message, "encoding");
     }
 }
 
-fn sets(bad: &mut Bad<'_>) {
-    let case = Case { row: 21, party: BYSTANDER, given: &["ticket"] };
-    for (id, users, expected) in SETS {
-        let users = bad.t.set(users);
-        let message = bad.edited("publish", |message| replace_users(message, 279, &users));
-        let comment = format!("a set of {} entries", users.len());
-        bad.message(case, &format!("publish-{id}"), &comment, &message, expected);
-    }
-    for users in [&[1, 2, 5][..], &[1, 5, 9], &[2, 5, 9]] {
-        let message = bad.t.publish(bad.t.get("result"), &bad.t.new_model, &bad.t.set(users));
-        let id = format!("publish-as-if-uploaded-{}", users[0] + users[2]);
-        let comment = "lists the user, who has not uploaded";
-        bad.message(Case { row: 24, ..case }, &id, comment, &message, "not_mine");
-    }
-
-    let own = |given| Case { row: 24, party: Party::User(1), given };
-    let publish = bad.t.get("publish").clone();
-    let comment = "lists the user, who has not uploaded";
-    bad.message(own(&["ticket"]), "publish-without-upload", comment, &publish, "not_mine");
-    for (id, byte) in [("zeros", 0), ("ones", 0xff)] {
-        let message = bad.put("publish", 287, &[byte; 32]);
-        let comment = "the user's entry has the hash of another body";
-        let prepared = own(&["ticket", "update"]);
-        bad.message(prepared, &format!("publish-own-{id}"), comment, &message, "not_mine");
-        let uploaded = own(&["ticket", "update", "ack_own"]);
-        bad.message(uploaded, &format!("publish-own-{id}-acknowledged"), comment, &message, "not_mine");
-    }
-    let message = bad.t.publish(bad.t.get("result"), &bad.t.new_model, &bad.t.set(&[2, 5, 9]));
-    let comment = "the user is missing, and its upload was acknowledged";
-    bad.message(own(&["ticket", "update", "ack_own"]), "publish-missing", comment, &message, "not_mine");
-}
-
-fn published_models(bad: &mut Bad<'_>) {
-    let case = Case { row: 10, party: BYSTANDER, given: &["ticket"] };
-    let good = bad.t.get("publish").clone();
-    let with = |body: Vec<u8>| Message { body, ..good.clone() };
-    let mut flipped = good.body.clone();
-    flipped[3] ^= 1;
-    let longer = [&good.body[..], &[0]].concat();
-    let shorter = good.body[..good.body.len() - 1].to_vec();
-    let comment = "not the model that the message names";
-    for (id, message) in [
-        ("bit", with(flipped)),
-        ("longer", with(longer)),
-        ("shorter", with(shorter)),
-        ("empty", with(vec![])),
-        ("old", with(bad.t.model.clone())),
-        ("digest", bad.flip("publish", 243)),
-        ("length", bad.put("publish", 275, &12u32.to_be_bytes())),
-    ] {
-        bad.message(case, &format!("publish-model-{id}"), comment, &message, "model");
+fn closes(bad: &mut Bad<'_>) {
+    let case = Case { row: 27, party: BYSTANDER, given: &[] };
+    for name in ["close", "close_aborted", "close_failed", "close_rejected"] {
+        let message = bad.t.get(name).clone();
+        let id = format!("{}-without-ticket", name.replace('_', "-"));
+        bad.message(case, &id, "the user does not know the ticket", &message, "order");
     }
 }
 
 /// Adds logs of G that are shorter than before or have another head.
 fn rollbacks(bad: &mut Bad<'_>) {
-    let case = |given| Case { row: 31, party: BYSTANDER, given };
-    let head = bad.t.get("result").header[112..144].to_vec();
-    for (id, head) in [("zeros", vec![0; 32]), ("ones", vec![0xff; 32]), ("later-head", head)] {
-        let mut result = bad.t.get("result").clone();
-        put(&mut result, 104, &0u64.to_be_bytes());
-        put(&mut result, 112, &head);
-        result.sign(bad.t.identity(Sender::KeyGenerator));
-        let message = bad.t.publish(&result, &bad.t.new_model, &bad.t.set(&UPLOADERS));
-        let comment = "the log of G is as long as in the ticket, with another head";
-        bad.message(case(&["ticket"]), &format!("publish-log-{id}"), comment, &message, "rollback");
-    }
-    let open = bad.t.round_open(2, &bad.t.new_model, &[3; 16]);
+    let case = Case { row: 31, party: BYSTANDER, given: FOLLOWED };
+    let model = bad.t.new_model.clone();
+    let open = bad.t.round_open(2, &model, &[3; 16]);
+    let history = bad.t.history("close", 1);
     for seq in [0, 1, 2, 3] {
-        let ticket = bad.t.ticket(2, &open, &bad.t.new_model, seq, &[seq as u8; 32]);
+        let ticket = bad.t.ticket(2, &open, &model, (&history, 1), (seq, &[seq as u8; 32]));
         let comment =
             "the ticket of round 2, when the log of G had three records in round 1; for 3: another head";
-        let id = format!("ticket-2-log-{seq}");
-        let after = case(&["ticket", "publish"]);
-        bad.ticket(after, &id, comment, &ticket, &bad.t.new_model.clone(), "rollback");
+        bad.ticket(case, &format!("ticket-2-log-{seq}"), comment, &ticket, &model, "rollback");
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dphe::hazmat::paper_keys;
-use dphe::wire::{Kind, Publish, Signed};
 use dphe::{PartyId, Profile, Round, UserId};
 use dphe_service::kit::Kit;
+use dphe_service::learning::LinearModelMaker;
 use dphe_service::party::party_name;
 use dphe_service::store::{Archive as _, SqliteStore};
+use dphe_service::verify::{Replay, replay_models};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ROUND_TIMEOUT;
@@ -178,13 +179,10 @@ impl Parties {
                 store.round_records(Round::FIRST).await?,
             ))
         })?;
-        let mut models = Vec::new();
-        for (_, kind, message) in messages {
-            if kind == Kind::Publish.number() {
-                let publish: Signed<Publish> = Signed::decode(&message, kit.roster())?;
-                models.push(publish.body().to_vec());
-            }
-        }
+        let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
+        let key = kit.aggregator_keys()?.encryption_key().clone();
+        let replay = Replay { model: kit.initial_model()?, key, maker: &mut maker };
+        let models = replay_models(kit.roster(), &messages, replay)?;
         let records = reports.iter().map(|(_, json)| serde_json::from_str(json)).collect::<Result<_, _>>()?;
         Ok(Published { models, records })
     }

@@ -35,6 +35,7 @@ use super::super::ServiceOptions;
 use super::super::chunks::ChunkFiles;
 use super::super::driver::{Clock, Driver, Effect};
 use super::super::outbox::Outbox;
+use super::past_rounds;
 use super::record::{Recording, RoundRecord};
 use super::replies::{self, PendingUpload, UploadReply};
 use super::{AggregatorCommand, Snapshot};
@@ -87,7 +88,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
             PartyContext { identity, roster: (*roster).clone(), log: &log, threads: options.threads },
             clock.now(),
         )?;
-        model::restore_model(&mut store, &roster, party.round(), kit).await?;
+        model::restore_model(&mut store, &roster, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
         let (sender, commands) = mpsc::channel(1024);
         let mut actor = Self {
@@ -162,6 +163,11 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
         match command {
             AggregatorCommand::Answered(message) => self.answered(&message).await,
             AggregatorCommand::Refused { message, problem } => self.refused(&message, &problem).await,
+            AggregatorCommand::PastRound { round, reply } => {
+                let ended = past_rounds::read(&mut self.driver.store, &self.roster, round).await?;
+                let _ = reply.send(ended.map(Arc::new));
+                Ok(())
+            }
             AggregatorCommand::ModelMade { round, model } => self.model_made(round, model).await,
         }
     }
@@ -232,7 +238,8 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
                 Effect::Notify(Notice::Finished { round, ending, .. }) => {
                     self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;
                 }
-                Effect::Send { to: PartyId::Aggregator, .. } | Effect::Notify(Notice::Train { .. }) => {}
+                Effect::Send { to: PartyId::Aggregator, .. }
+                | Effect::Notify(Notice::Train { .. } | Notice::Apply { .. }) => {}
             }
         }
         Ok(())
@@ -258,6 +265,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
             | Kind::Decrypt
             | Kind::RoundResult
             | Kind::Publish
+            | Kind::Inclusion
             | Kind::Close => Err(Error::Unexpected { what: "a message to a user answers no request" }),
         }
     }

@@ -10,14 +10,16 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use bytes::Bytes;
 use dphe::party::AggregatorPhase;
-use dphe::wire::{Header, Kind, LIST_MEDIA_TYPE, MODEL_MEDIA_TYPE};
-use dphe::{Digest, PartyId, Roster, Round, UserId};
+use dphe::wire::{Header, Kind, LIST_MEDIA_TYPE, MODEL_MEDIA_TYPE, encode_list};
+use dphe::{Digest, IdentityKey, PartyId, Roster, Round, UserId};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::super::chunks::{ChunkOutcome, UploadChunks};
+use super::past_rounds::PastRounds;
 use super::replies::{PendingUpload, UploadReply};
 use super::{MAX_POLL, Snapshot};
 use crate::hex;
@@ -34,6 +36,9 @@ pub(super) struct AggregatorApi {
     pub(super) uploads: mpsc::Sender<PendingUpload>,
     pub(super) snapshot: watch::Receiver<Arc<Snapshot>>,
     pub(super) chunks: UploadChunks,
+    pub(super) past: PastRounds,
+    /// Signs the proofs that users are in a sum.
+    pub(super) identity: Arc<IdentityKey>,
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
     pub(super) shutdown: Shutdown,
@@ -56,6 +61,35 @@ impl AggregatorApi {
     fn count_refusal(&self, problem: Problem) -> Problem {
         self.metrics.refused(problem.code);
         problem
+    }
+
+    /// Returns the messages that a user in round `after` does not have yet: the end of that round if it has ended, and
+    /// the ticket of the current round unless the user has `seen` it or is behind.
+    async fn messages_for(
+        &self,
+        user: UserId,
+        after: Round,
+        seen: Option<Digest>,
+        snapshot: &Snapshot,
+    ) -> Vec<Bytes> {
+        let ended = match &snapshot.ended {
+            Some(last) if last.round() == after => Some(last.clone()),
+            Some(last) if last.round() > after => self.past.get(after, &self.roster).await,
+            _ => None,
+        };
+        let mut messages = Vec::new();
+        if let Some(ended) = &ended {
+            messages.extend(ended.inclusion(user, &self.identity, &self.roster).map(Bytes::from));
+            messages.extend(ended.messages().into_iter().map(Bytes::from));
+        }
+        let is_behind = snapshot.ended.as_ref().is_some_and(|last| last.round() > after);
+        if let Some((hash, ticket)) = &snapshot.ticket
+            && seen != Some(*hash)
+            && !is_behind
+        {
+            messages.push(ticket.clone());
+        }
+        messages
     }
 
     /// Returns the current round. A user may have learned of round `expected` from another replica a moment ago; this
@@ -97,9 +131,6 @@ async fn status(State(api): State<AggregatorApi>) -> Response {
 struct NextQuery {
     /// The round that the user is in or waits for.
     after: u64,
-    /// The latest round whose end the user has received since it started.
-    #[serde(default)]
-    heard: u64,
     /// The hash of the ticket that the user has.
     seen: Option<String>,
     /// How many seconds to hold the request open if there is nothing new.
@@ -114,7 +145,7 @@ async fn next(
     Extension(Peer(peer)): Extension<Peer>,
     query: Result<Query<NextQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let PartyId::User(_) = peer else {
+    let PartyId::User(user) = peer else {
         return Err(api.count_refusal(HttpErrorCode::Forbidden.because("only users may poll for rounds")));
     };
     let bad = |what: &str| HttpErrorCode::Request.because(what);
@@ -134,15 +165,10 @@ async fn next(
         if snapshot.stale {
             return Ok(stale());
         }
-        let ended = snapshot.ended.as_ref().filter(|(round, _)| *round >= after && round.get() > query.heard);
-        let ticket = snapshot.ticket.as_ref().filter(|(hash, _)| seen != Some(*hash));
-        let messages = match (ended, ticket) {
-            (Some(_), Some(_)) => Some(&snapshot.messages),
-            (Some((_, list)), None) | (None, Some((_, list))) => Some(list),
-            (None, None) => None,
-        };
-        if let Some(messages) = messages {
-            return Ok(([(header::CONTENT_TYPE, LIST_MEDIA_TYPE)], messages.clone()).into_response());
+        let messages = api.messages_for(user, after, seen, &snapshot).await;
+        if !messages.is_empty() {
+            let list = encode_list(&messages);
+            return Ok(([(header::CONTENT_TYPE, LIST_MEDIA_TYPE)], list).into_response());
         }
         if snapshot.status.over {
             return Err(HttpErrorCode::TaskOver.because("all rounds are over"));

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dphe::party::Intake;
-use dphe::wire::{Header, Kind, RoundTicket, Signed, decode_list};
+use dphe::party::{EndedRound, Intake};
+use dphe::wire::{RoundTicket, Signed};
 use dphe::{Digest, Roster, Round};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -15,6 +15,7 @@ use super::super::ServiceOptions;
 use super::super::chunks::UploadChunks;
 use super::super::dashboard::Dashboard;
 use super::actor::{AggregatorActor, SharedRound, last_records};
+use super::past_rounds::PastRounds;
 use super::upload_batcher::UploadBatcher;
 use super::{AggregatorStatus, Endpoint, Snapshot};
 use crate::Error;
@@ -66,7 +67,9 @@ pub async fn run_replica<M: ModelMaker>(
     let (dashboard, key_generator) =
         (Dashboard::new(kit, metrics.clone())?, endpoint.key_generator.new_connection());
     let chunks = UploadChunks::Database(Box::new(round_store.clone()));
-    let server = endpoint.serve(listener, dashboard, snapshot, sender, chunks, &mut options, &shutdown);
+    let past = PastRounds::Database(Box::new(store.clone()));
+    let server =
+        endpoint.serve(listener, dashboard, snapshot, sender, (chunks, past), &mut options, &shutdown);
     let server = tokio::spawn(server);
     tracing::info!("the aggregator replica is ready");
     let (maker, events) = (Arc::new(Mutex::new(maker)), Arc::new(Mutex::new(options.events.take())));
@@ -221,16 +224,12 @@ async fn read_snapshot(
 fn snapshot_of(row: SnapshotRow, status: AggregatorStatus, roster: &Roster) -> Result<Snapshot, Error> {
     let SnapshotRow { ended, ticket, model, .. } = row;
     let mut snapshot = Snapshot { status, ..Snapshot::default() };
-    snapshot.ended = ended.map(|(round, list)| (round, list.into()));
-    if let Some(list) = ticket {
-        let message = decode_list(&list)?.first().copied().unwrap_or_default();
-        if Header::peek(message)?.kind != Kind::RoundTicket {
-            return Err(Error::Unexpected { what: "the snapshot in the database has an invalid ticket" });
-        }
-        let hash = Signed::<RoundTicket>::decode(message, roster)?.hash();
-        snapshot.ticket = Some((hash, list.into()));
+    snapshot.ended =
+        ended.map(|(_, bytes)| EndedRound::from_bytes(&bytes, roster)).transpose()?.map(Arc::new);
+    if let Some(ticket) = ticket {
+        let hash = Signed::<RoundTicket>::decode(&ticket, roster)?.hash();
+        snapshot.ticket = Some((hash, ticket.into()));
     }
     snapshot.model = model.map(|model| (Digest::of_model(&model), model.into()));
-    snapshot.join_lists();
     Ok(snapshot)
 }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use dphe::party::{AggregatorPhase, Checked, Intake, IntakeRound};
-use dphe::wire::{Participant, decode_list};
 use dphe::{Collecting, Digest, Round, UserId};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
@@ -126,15 +125,16 @@ impl UploadBatcher {
             };
             match self.round_store.store_batch(round, &records, self.max_users, add).await {
                 Ok(Ok(BatchOutcome::Stored)) => {
-                    for UploadRecord { user, body_hash, bytes, .. } in records {
+                    for UploadRecord { participant, bytes, .. } in records {
                         replies::count(&self.metrics, usize::try_from(bytes).unwrap_or(usize::MAX));
-                        self.acknowledge(intake_round, waiting, user, body_hash);
+                        self.acknowledge(intake_round, waiting, participant.user, participant.body_hash);
                     }
                 }
                 // some users have uploaded before, perhaps to another replica; the others are tried again without them
                 Ok(Ok(BatchOutcome::Known(known))) => {
-                    for Participant { user, body_hash } in known {
-                        let same = records.iter().any(|one| one.user == user && one.body_hash == body_hash);
+                    for (user, body_hash) in known {
+                        let same = records.iter().map(|one| &one.participant);
+                        let same = same.into_iter().any(|one| one.user == user && one.body_hash == body_hash);
                         match same {
                             true => self.acknowledge(intake_round, waiting, user, body_hash),
                             false => self.refuse_user(waiting, user, &CONFLICT),
@@ -144,7 +144,7 @@ impl UploadBatcher {
                 Ok(Ok(BatchOutcome::NotCollecting)) => self.refuse_all(waiting, &dphe::Error::Late { round }),
                 Ok(Ok(BatchOutcome::Full(room))) => {
                     for late in records.iter().skip(room) {
-                        self.refuse_user(waiting, late.user, &dphe::Error::Late { round });
+                        self.refuse_user(waiting, late.participant.user, &dphe::Error::Late { round });
                     }
                 }
                 Ok(Err(error)) => {
@@ -197,15 +197,13 @@ impl UploadBatcher {
         };
         let ticket: Option<(Digest, Bytes)> = snapshot.ticket.clone();
         let mut known = self.round.lock().map_err(|_| none())?;
-        if let Some((hash, list)) = ticket
+        if let Some((hash, ticket)) = ticket
             && known.as_ref().is_none_or(|(known, _)| *known != hash)
         {
-            let messages = decode_list(&list).unwrap_or_default();
-            let ticket = messages.first().copied().unwrap_or_default();
             // starts from the last round, because seeds only move forward
             let round = match known.as_ref() {
-                Some((_, last)) => last.follow(ticket).or_else(|_| self.intake.begin(ticket))?,
-                None => self.intake.begin(ticket)?,
+                Some((_, last)) => last.follow(&ticket).or_else(|_| self.intake.begin(&ticket))?,
+                None => self.intake.begin(&ticket)?,
             };
             *known = Some((hash, Arc::new(round)));
         }
@@ -236,13 +234,13 @@ fn check(
 ) -> (Option<Batch>, Refusals) {
     let (mut batch, mut refusals): (Option<Batch>, Refusals) = (None, Vec::new());
     for (&from, message) in users.iter().zip(messages) {
-        let added = round.check(message).and_then(|Checked { user, body_hash, collecting }| {
-            if user != from {
+        let added = round.check(message).and_then(|Checked { participant, collecting }| {
+            if participant.user != from {
                 return Err(dphe::Error::Signature);
             }
             let record = UploadRecord {
-                user,
-                body_hash,
+                participant,
+                masks: collecting.mask_parts(),
                 fingerprints: collecting.fingerprints(),
                 bytes: message.len() as u64,
             };

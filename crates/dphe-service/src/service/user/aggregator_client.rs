@@ -28,7 +28,6 @@ pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(super) struct PollParams {
     pub(super) after: Round,
     pub(super) seen: Option<Digest>,
-    pub(super) heard: u64,
 }
 
 /// A user's client of the aggregator.
@@ -51,8 +50,8 @@ impl AggregatorClient {
     pub(super) async fn poll(mut self, mut params: PollParams, actor: mpsc::Sender<UserCommand>) {
         let mut backoff = Backoff::new(MAX_RETRY_DELAY);
         loop {
-            let PollParams { after, seen, heard } = params;
-            let mut path = format!("/v1/rounds/next?after={after}&heard={heard}&wait={POLL_SECONDS}");
+            let PollParams { after, seen } = params;
+            let mut path = format!("/v1/rounds/next?after={after}&wait={POLL_SECONDS}");
             if let Some(seen) = seen {
                 path.push_str(&format!("&seen={}", hex::encode(seen.as_bytes())));
             }
@@ -96,11 +95,6 @@ impl AggregatorClient {
     async fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
         let time_limit = timeout_for(self.client.max_response(), REQUEST_TIMEOUT);
         self.client.send(Method::GET, path, None, Bytes::new(), time_limit).await
-    }
-
-    /// Fetches the closing messages of the last round.
-    pub(super) async fn last_end(&mut self) -> Result<Vec<Bytes>, ClientError> {
-        messages_of(&self.get("/v1/rounds/next?after=1").await?)
     }
 
     /// Fetches the model with this digest.

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use dphe::wire::Participant;
+use dphe::wire::{DecodeWith as _, Encode as _, Participant};
 use dphe::{Digest, Round, UserId};
 use sqlx::postgres::PgRow;
 use sqlx::{Executor as _, PgConnection, Row as _};
@@ -19,10 +19,10 @@ const PARTIAL_SUMS: RangeInclusive<i32> = 1..=8;
 /// What is stored of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadRecord {
-    /// The user.
-    pub user: UserId,
-    /// The hash of its body.
-    pub body_hash: Digest,
+    /// The user who sent it, and what shows that it did.
+    pub participant: Participant,
+    /// The salt of its masks, and the aggregator's part of them. Secret.
+    pub masks: Vec<u8>,
     /// The fingerprints of its noise, to detect reuse.
     pub fingerprints: Vec<u8>,
     /// The length of the upload in bytes.
@@ -34,8 +34,8 @@ pub struct UploadRecord {
 pub enum BatchOutcome {
     /// The batch is stored.
     Stored,
-    /// Not stored, because these users have uploaded before.
-    Known(Vec<Participant>),
+    /// Not stored, because these users have uploaded before. The digests are those of their bodies.
+    Known(Vec<(UserId, Digest)>),
     /// Not stored, because the round can take only this many more users.
     Full(usize),
     /// Not stored, because the round has not started or is frozen.
@@ -111,7 +111,7 @@ impl RoundStore {
     ) -> Result<Result<BatchOutcome, E>, StoreError> {
         // all replicas insert in the same order, which prevents deadlocks
         let mut batch: Vec<&UploadRecord> = batch.iter().collect();
-        batch.sort_by_key(|record| record.user);
+        batch.sort_by_key(|record| record.participant.user);
         let work = async {
             let mut connection = self.store.acquire().await?;
             connection.db()?.execute("BEGIN").await?;
@@ -202,7 +202,7 @@ impl RoundStore {
     ) -> Result<Vec<UploadRecord>, StoreError> {
         let rows = self.store.read(async |db| {
             let query = sqlx::query(
-                "SELECT user_id, body_hash, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
+                "SELECT participant, masks, noise, bytes FROM uploads WHERE round = $1 AND user_id > $2 \
                  ORDER BY user_id LIMIT $3",
             );
             let last = last.map_or(0, |user| i64::from(user.get()));
@@ -379,7 +379,9 @@ fn random_version() -> Result<i64, StoreError> {
 
 fn upload_record(row: &PgRow) -> Result<UploadRecord, StoreError> {
     let bytes = row.try_get::<i64, _>(3)?.unsigned_abs();
-    Ok(UploadRecord { user: user(row, 0)?, body_hash: digest(row, 1)?, fingerprints: row.try_get(2)?, bytes })
+    let participant =
+        Participant::from_bytes(row.try_get::<&[u8], _>(0)?, &()).map_err(|_| StoreError::Damaged)?;
+    Ok(UploadRecord { participant, masks: row.try_get(1)?, fingerprints: row.try_get(2)?, bytes })
 }
 
 /// Inserts the uploads of a batch. Returns why the batch cannot be stored, if so.
@@ -393,19 +395,26 @@ async fn insert_uploads(
     lock(db, round, if max_users.is_some() { "" } else { "_shared" }).await?;
     let query = sqlx::query("SELECT 1 FROM rounds WHERE round = $1 AND NOT closed");
     let collecting = query.bind(round_to_i64(round)).fetch_optional(&mut *db).await?;
-    let users: Vec<i64> = batch.iter().map(|record| i64::from(record.user.get())).collect();
+    let users: Vec<i64> = batch.iter().map(|record| i64::from(record.participant.user.get())).collect();
     if collecting.is_some() {
         let query = sqlx::query(
-            "INSERT INTO uploads (round, user_id, body_hash, noise, bytes) \
-             SELECT $1, * FROM UNNEST($2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[]) \
+            "INSERT INTO uploads (round, user_id, body_hash, noise, bytes, participant, masks) \
+             SELECT $1, * FROM UNNEST($2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[], $6::BYTEA[], $7::BYTEA[]) \
              ON CONFLICT DO NOTHING",
         );
         let done = query
             .bind(round_to_i64(round))
             .bind(&users)
-            .bind(batch.iter().map(|record| record.body_hash.as_bytes().to_vec()).collect::<Vec<_>>())
+            .bind(
+                batch
+                    .iter()
+                    .map(|record| record.participant.body_hash.as_bytes().to_vec())
+                    .collect::<Vec<_>>(),
+            )
             .bind(batch.iter().map(|record| &record.fingerprints[..]).collect::<Vec<_>>())
             .bind(batch.iter().map(|record| record.bytes.cast_signed()).collect::<Vec<_>>())
+            .bind(batch.iter().map(|record| record.participant.to_bytes()).collect::<Vec<_>>())
+            .bind(batch.iter().map(|record| &record.masks[..]).collect::<Vec<_>>())
             .execute(&mut *db)
             .await?;
         if done.rows_affected() == batch.len() as u64 {
@@ -427,7 +436,7 @@ async fn insert_uploads(
     let rows = query.fetch_all(&mut *db).await?;
     let known = |row: &PgRow| {
         let wrong = |error: StoreError| sqlx::Error::Protocol(error.to_string());
-        Ok(Participant { user: user(row, 0).map_err(wrong)?, body_hash: digest(row, 1).map_err(wrong)? })
+        Ok((user(row, 0).map_err(wrong)?, digest(row, 1).map_err(wrong)?))
     };
     let known = rows.iter().map(known).collect::<Result<Vec<_>, sqlx::Error>>()?;
     Ok(Some(if known.is_empty() { BatchOutcome::NotCollecting } else { BatchOutcome::Known(known) }))

@@ -6,7 +6,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use super::StoreError;
 
 /// The statements of each version. A released version is never changed; changes are appended as a new version.
-const VERSIONS: [&str; 2] = ["
+const VERSIONS: [&str; 3] = ["
     CREATE TABLE log (seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA STORAGE EXTERNAL NOT NULL);
     CREATE TABLE models (round BIGINT PRIMARY KEY, digest BYTEA NOT NULL, bytes BYTEA STORAGE EXTERNAL NOT NULL);
     CREATE INDEX models_by_digest ON models (digest);
@@ -47,6 +47,9 @@ const VERSIONS: [&str; 2] = ["
     ALTER TABLE partial_sums RENAME COLUMN shard TO number;
     ALTER TABLE partials RENAME TO partial_sum_parts;
     ALTER TABLE partial_sum_parts RENAME COLUMN shard TO number;
+", "
+    -- what shows that the user uploaded, and what its masks are removed with
+    ALTER TABLE uploads ADD COLUMN participant BYTEA NOT NULL, ADD COLUMN masks BYTEA NOT NULL;
 "];
 
 /// A column that PostgreSQL must not compress. Older servers set it in a statement of its own.

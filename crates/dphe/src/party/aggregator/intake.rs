@@ -7,10 +7,8 @@ use dphe_paillier::Threads;
 
 use super::{check_keys, sealed_update};
 use crate::scheme::RoundParams;
-use crate::wire::{RoundTicket, Signed, Upload, UploadAck};
-use crate::{
-    Aggregator, AggregatorKeys, Collecting, Digest, Error, IdentityKey, PartyId, Roster, Round, UserId,
-};
+use crate::wire::{AgreementKey, Participant, RoundTicket, Signed, Upload, UploadAck};
+use crate::{Aggregator, AggregatorKeys, Collecting, Digest, Error, IdentityKey, PartyId, Roster, Round};
 
 /// Checks the uploads of a task.
 #[derive(Debug)]
@@ -23,6 +21,7 @@ pub struct Intake {
 struct IntakeContext {
     identity: IdentityKey,
     roster: Roster,
+    agreement: AgreementKey,
     threads: Threads,
 }
 
@@ -38,10 +37,8 @@ pub struct IntakeRound {
 /// An upload that was checked and can be added.
 #[derive(Debug)]
 pub struct Checked {
-    /// The user who sent it.
-    pub user: UserId,
-    /// The hash of its body.
-    pub body_hash: Digest,
+    /// The user who sent it, and what shows that it did.
+    pub participant: Participant,
     /// A sum of this update alone.
     pub collecting: Collecting,
 }
@@ -61,7 +58,11 @@ impl Intake {
         if roster.identity(PartyId::Aggregator)? != identity.identity() {
             return Err(Error::Signature);
         }
-        let context = Arc::new(IntakeContext { identity, roster, threads });
+        let agreement = identity.agreement_key();
+        if agreement.public() != *roster.agreement() {
+            return Err(Error::Roster);
+        }
+        let context = Arc::new(IntakeContext { identity, roster, agreement, threads });
         Ok(Self { context, aggregator: Aggregator::new(keys)? })
     }
 
@@ -79,7 +80,8 @@ impl IntakeRound {
     fn new(context: Arc<IntakeContext>, aggregator: &Aggregator, ticket: Signed<RoundTicket>) -> Self {
         let mut aggregator = aggregator.clone();
         aggregator.advance(ticket.round());
-        let params = Arc::new(RoundParams::new(aggregator.task(), ticket.round()));
+        let params = RoundParams::new(aggregator.task(), ticket.round()).with_ticket(ticket.hash());
+        let params = Arc::new(params);
         Self { context, ticket, aggregator, params }
     }
 
@@ -131,14 +133,14 @@ impl IntakeRound {
     /// # Errors
     /// The errors of docs/protocol.md, section 8, except those that depend on other uploads.
     pub fn check(&self, message: &[u8]) -> Result<Checked, Error> {
-        let IntakeContext { roster, threads, .. } = &*self.context;
+        let IntakeContext { roster, agreement, threads, .. } = &*self.context;
         let upload: Signed<Upload> = Signed::decode(message, roster)?;
         let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
         upload.round().check(self.round())?;
-        let update = sealed_update(&upload, user, self.ticket.hash(), roster, &self.params)?;
+        let update = sealed_update(&upload, user, self.ticket.hash(), roster, agreement, &self.params)?;
         let mut collecting = self.empty();
         collecting.accept(update, *threads)?;
-        Ok(Checked { user, body_hash: upload.message().body_hash, collecting })
+        Ok(Checked { participant: Participant::of(&upload, user), collecting })
     }
 
     /// Signs the acknowledgement of an upload that is stored.

@@ -1,15 +1,16 @@
 //! What the aggregator keeps between rounds, and how it recovers a round from its log.
 
 use super::{
-    AggregatorParty, COLLECTED, DECRYPT, END, Ended, FREEZE, FrozenRound, OPEN, RESULT, State, TICKET, UPLOAD,
+    AggregatorParty, COLLECTED, DECRYPT, END, EndedRound, FREEZE, FrozenRound, OPEN, RESULT, State, TICKET,
+    UPLOAD,
 };
-use crate::party::context::{OUT_OF_SEQUENCE, Record, Recover, read_point, stored, write_point};
+use crate::party::context::{OUT_OF_SEQUENCE, Record, Recover, read_point, write_point};
 use crate::party::log::LogPoint;
 use crate::party::{Action, Time};
 use crate::scheme::permutation::UserAggregatorSeed;
 use crate::wire::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload};
 use crate::wire::{Reader, Writer};
-use crate::{Digest, Error, PartyId};
+use crate::{Blinds, Digest, Error, PartyId};
 
 impl AggregatorParty {
     pub(super) fn write_checkpoint(&self) -> Writer {
@@ -25,10 +26,7 @@ impl AggregatorParty {
             out.bytes(key);
         }
         if let Some(ended) = &self.last {
-            let close = ended.close.to_bytes();
-            out.u32(close.len() as u32);
-            out.bytes(&close);
-            ended.publish.iter().for_each(|publish| out.bytes(&publish.to_bytes()));
+            ended.write(&mut out);
         }
         out
     }
@@ -44,13 +42,7 @@ impl Recover for AggregatorParty {
             self.aggregator.resume(user, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
         }
         if !input.rest().is_empty() {
-            let length = input.u32()? as usize;
-            let close = stored(input.take(length)?, &self.session.roster)?;
-            let publish = match input.take(input.rest().len())? {
-                [] => None,
-                publish => Some(stored(publish, &self.session.roster)?),
-            };
-            self.last = Some(Ended { publish, close });
+            self.last = Some(EndedRound::read(input, &self.session.roster)?);
         }
         Ok(())
     }
@@ -67,7 +59,7 @@ impl Recover for AggregatorParty {
             (UPLOAD, State::Collecting(mut collection)) => {
                 let upload: Signed<Upload> = record.message(0, roster)?;
                 let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
-                collection.add_upload(&upload, user, roster, self.session.threads)?;
+                collection.add_upload(&upload, user, roster, &self.agreement, self.session.threads)?;
                 self.state = State::Collecting(collection);
             }
             (FREEZE, State::Collecting(collection)) => {
@@ -87,8 +79,9 @@ impl Recover for AggregatorParty {
                 {
                     return Err(Error::Storage { reason: "the stored sum is not the frozen one" });
                 }
-                let uploads = freeze.message().users.iter().map(|p| (p.user, p.body_hash)).collect();
-                let round = FrozenRound { ticket: collection.ticket, overlap: None, uploads };
+                let uploads = freeze.message().users.iter().map(|p| (p.user, *p)).collect();
+                let blinds = Blinds::from_secret_bytes(record.bytes(2)?)?;
+                let round = FrozenRound { ticket: collection.ticket, overlap: None, uploads, blinds };
                 self.state = State::Frozen(round, freeze, body.to_vec());
             }
             (DECRYPT, State::Frozen(round, freeze, _)) => {
@@ -99,12 +92,10 @@ impl Recover for AggregatorParty {
             (RESULT, State::Requested(round, freeze, _)) => {
                 let result: Signed<RoundResult> = record.message(0, roster)?;
                 LogPoint::follow(&mut self.seen, result.message().log)?;
-                self.state = State::Received(round, freeze, result);
+                self.state = State::Received(round, freeze, result, None);
             }
-            (END, State::Announced(_) | State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
-                let close = record.message(0, roster)?;
-                let publish = if record.len() > 1 { Some(record.message(1, roster)?) } else { None };
-                self.last = Some(Ended { publish, close });
+            (END, State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
+                self.last = Some(EndedRound::read(&mut Reader::new(record.bytes(0)?), roster)?);
                 self.state = State::Ended;
             }
             _ => return Err(OUT_OF_SEQUENCE),
@@ -113,10 +104,10 @@ impl Recover for AggregatorParty {
     }
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
         match &self.state {
-            State::Received(_, _, result) => {
-                let result = result.clone();
-                let sum = result.sum_in(&self.session.params(self.round))?;
-                self.hand_on(sum, actions);
+            State::Received(round, _, result, _) => {
+                let (ticket, result) = (round.ticket.clone(), result.clone());
+                let opened = self.read_result(&ticket, &result)?;
+                self.hand_on(opened, actions);
             }
             State::Ended => self.finish(actions),
             _ => self.send_again(now, actions),

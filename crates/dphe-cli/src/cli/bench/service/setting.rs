@@ -97,7 +97,7 @@ fn task_text(service: &Service, users: u32, ports: &[u16]) -> Result<String, Cli
          [parties]\naggregator = \"127.0.0.1:{aggregator}\"\nkey_generator = \"127.0.0.1:{key_generator}\"\n\n\
          [model]\nclasses = 1\nfeatures = {features}\n\n\
          [learner]\npayload = \"all\"\nloss = \"hinge\"\nstrength = 0.001\nepochs = 1\nsquared_radius = 2.0\n\n\
-         [encryption]\nprofile = \"full\"\nkey_bits = {bits}\nnoise = \"{noise}\"\n\n\
+         [encryption]\nprofile = \"full\"\nkey_bits = {bits}\nnoise = \"{noise}\"\nbind_sums = false\n\n\
          [collect]\ncount = {{ min = {users}, max = {users} }}\ntime = {{ min = \"1s\", max = \"12h\" }}\n"
     ))
 }

@@ -1,12 +1,13 @@
 //! Answers and refusals of the key generator.
 
 use bytes::Bytes;
+use dphe::ErrorCode;
 use dphe::party::{AggregatorEvent, AggregatorPhase, Party as _};
 use dphe::wire::{Header, Kind};
 
 use super::AggregatorActor;
 use crate::Error;
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemCode};
 use crate::learning::ModelMaker;
 use crate::store::{Archive, LogStore};
 
@@ -38,6 +39,8 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
         let round = self.driver.party()?.round();
         if Header::peek(message)
             .is_ok_and(|header| header.kind == Kind::Freeze && header.round == Some(round))
+            // the key generator has restarted and counts the time again; the party sends the freeze again
+            && problem.code != ProblemCode::Protocol(ErrorCode::Early)
         {
             // the key generator will not open a sum of these participants
             let detail: String = problem.detail.chars().take(200).collect();

@@ -1,12 +1,12 @@
 //! The next model, and the end of a round.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use dphe::party::AggregatorEvent;
-use dphe::wire::{Ending, Kind, Publish, Signed};
+use dphe::wire::Ending;
 use dphe::{Digest, Roster, Round, WeightSum};
 
-use super::super::{AggregatorCommand, NewModel, RoundRecord};
+use super::super::{AggregatorCommand, NewModel, RoundRecord, past_rounds};
 use super::{AggregatorActor, Timer};
 use crate::Error;
 use crate::kit::Kit;
@@ -31,25 +31,32 @@ pub(in super::super) async fn last_records<S: Archive>(
     Ok(records.iter().filter_map(|(_, json)| serde_json::from_str(json).ok()).collect())
 }
 
-/// Stores the model of a round if it is missing: the last published one, or the initial model.
-pub(super) async fn restore_model<S: Archive>(
+/// Stores the model of a round if it is missing: computes it again from the initial model and the published sums.
+pub(super) async fn restore_model<S: Archive, M: ModelMaker>(
     store: &mut S,
     roster: &Roster,
     round: Round,
     kit: &Kit,
+    maker: &Mutex<M>,
 ) -> Result<(), Error> {
     if store.latest_model(round).await?.is_some() {
         return Ok(());
     }
-    let messages = store.messages(Round::FIRST).await?;
-    let published = messages.iter().rfind(|(_, kind, _)| *kind == Kind::Publish.number());
-    let (round, model) = match published {
-        Some((round, _, message)) => {
-            (round.next(), Signed::<Publish>::decode(message, roster)?.body().to_vec())
+    let (mut model, mut from, mut at) = (kit.initial_model()?, Round::FIRST, Round::FIRST);
+    let keys = kit.aggregator_keys()?;
+    while at < round {
+        let ended = past_rounds::read(store, roster, at).await?;
+        let sum =
+            ended.map(|ended| ended.sum_unchecked(roster, keys.encryption_key())).transpose()?.flatten();
+        at = at.next();
+        if let Some(sum) = sum {
+            let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
+            // a sum that gives no model leaves the old one
+            model = maker.next_model(&sum, &model).unwrap_or(model);
+            from = at;
         }
-        None => (Round::FIRST, kit.initial_model()?),
-    };
-    Ok(store.put_model(round, Digest::of_model(&model), &model).await?)
+    }
+    Ok(store.put_model(from, Digest::of_model(&model), &model).await?)
 }
 
 impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {

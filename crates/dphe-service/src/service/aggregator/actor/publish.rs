@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dphe::party::{Action, AggregatorEvent, AggregatorPhase, Party as _, Time};
-use dphe::wire::{Header, Kind, RoundTicket, Signed, encode_list};
-use dphe::{Digest, PartyId, Round, UserId};
+use dphe::wire::{Kind, RoundTicket, Signed};
+use dphe::{Digest, PartyId, UserId};
 
 use super::super::{AggregatorStatus, Snapshot};
 use super::{AggregatorActor, Timer};
@@ -80,41 +79,27 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
         })
     }
 
-    /// Asks the party for the messages that users poll for: the ticket, and the end of the last round.
+    /// Asks the party for the ticket and the end of the last round, which users poll for.
     async fn read_messages(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
         let Some(user) = self.roster.users().next() else { return Ok(()) };
-        let actions = self.driver.ask(AggregatorEvent::Poll { user, round: Round::FIRST }).await??;
+        let round = self.driver.party()?.round();
+        let actions = self.driver.ask(AggregatorEvent::Poll { user, round }).await??;
         snapshot.ticket = None;
-        let mut closing: Vec<Bytes> = Vec::new();
         for action in actions {
             let Action::Send { message, .. } = action else { continue };
-            match Header::peek(&message)?.kind {
-                Kind::RoundTicket => {
-                    let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
-                    snapshot.ticket = Some((ticket.hash(), encode_list(&[message]).into()));
-                }
-                Kind::Publish | Kind::Close => closing.push(message.into()),
-                Kind::RoundOpen
-                | Kind::Upload
-                | Kind::UploadAck
-                | Kind::Freeze
-                | Kind::FreezeAck
-                | Kind::Decrypt
-                | Kind::RoundResult => {
-                    return Err(Error::Unexpected { what: "the answer to a poll has a message for nobody" });
-                }
-            }
+            let ticket: Signed<RoundTicket> = Signed::decode(&message, &self.roster)?;
+            snapshot.ticket = Some((ticket.hash(), message.into()));
         }
-        if let Some(round) = closing.last().and_then(|message| Header::peek(message).ok()?.round) {
-            let known = snapshot.ended.as_ref().is_some_and(|(known, _)| *known == round);
-            let is_publish =
-                |message: &&Bytes| Header::peek(message).is_ok_and(|header| header.kind == Kind::Publish);
-            if !known && let Some(publish) = closing.iter().find(is_publish) {
-                self.driver.store.put_message(round, Kind::Publish.number(), publish).await?;
+        let ended = self.driver.party()?.ended().cloned();
+        if let Some(ended) = ended
+            && snapshot.ended.as_ref().is_none_or(|known| known.round() != ended.round())
+        {
+            if let Some(publish) = ended.publish() {
+                let (round, bytes) = (ended.round(), publish.to_bytes());
+                self.driver.store.put_message(round, Kind::Publish.number(), &bytes).await?;
             }
-            snapshot.ended = Some((round, encode_list(&closing).into()));
+            snapshot.ended = Some(Arc::new(ended));
         }
-        snapshot.join_lists();
         Ok(())
     }
 }

@@ -73,14 +73,16 @@ impl SharedRound {
             let Some(last) = page.last() else { break };
             limit =
                 u32::try_from(PAGE_BYTES / last.fingerprints.len().max(1)).unwrap_or(u32::MAX).clamp(1, 500);
-            for UploadRecord { user, body_hash, bytes, .. } in &page {
-                recording.upload(*user, usize::try_from(*bytes).unwrap_or(usize::MAX));
-                uploads.push(Participant { user: *user, body_hash: *body_hash });
+            for UploadRecord { participant, bytes, .. } in &page {
+                recording.upload(participant.user, usize::try_from(*bytes).unwrap_or(usize::MAX));
+                uploads.push(*participant);
             }
             // the record of a round names its participants even if the round fails
             if refused.is_none() {
                 (collected, refused) = add(collected, move |collected| {
-                    page.iter().try_for_each(|record| collected.add_user(record.user, &record.fingerprints))
+                    page.iter().try_for_each(|UploadRecord { participant, masks, fingerprints, .. }| {
+                        collected.add_user(participant.user, fingerprints, masks)
+                    })
                 })
                 .await?;
             }
@@ -102,7 +104,7 @@ impl SharedRound {
     pub(super) async fn publish(&self, old: &Snapshot, new: &Snapshot) -> Result<(), Error> {
         let status = serde_json::to_string(&new.status).unwrap_or_default();
         let content = |snapshot: &Snapshot| {
-            let ended = snapshot.ended.as_ref().map(|(round, _)| *round);
+            let ended = snapshot.ended.as_ref().map(|ended| ended.round());
             let ticket = snapshot.ticket.as_ref().map(|(hash, _)| *hash);
             let model = snapshot.model.as_ref().map(|(digest, _)| *digest);
             (ended, ticket, model, snapshot.records.len(), snapshot.status.round)
@@ -112,7 +114,7 @@ impl SharedRound {
         }
         let row = SnapshotRow {
             status,
-            ended: new.ended.as_ref().map(|(round, list)| (*round, list.to_vec())),
+            ended: new.ended.as_ref().map(|ended| (ended.round(), ended.to_bytes())),
             ticket: new.ticket.as_ref().map(|(_, list)| list.to_vec()),
             model: new.model.as_ref().map(|(_, model)| model.to_vec()),
         };

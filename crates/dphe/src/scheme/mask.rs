@@ -1,0 +1,173 @@
+//! Masks and the check, which bind a sum to its participants (docs/protocol.md, section 6).
+//!
+//! A user adds one-time masks to its plaintexts. The key generator knows one of them and subtracts it for exactly the
+//! listed users, so that any other sum comes out random. The aggregator knows the other one, so that the key generator
+//! sees random numbers only. One more plaintext, the check, is a secret random combination of the others.
+
+use core::fmt;
+
+use chacha20::ChaCha20Rng;
+use dphe_paillier::{EncryptionKey, Plaintext, ResidueSum};
+use rand_core::{CryptoRng, Rng as _, SeedableRng as _};
+use zeroize::Zeroizing;
+
+use super::permutation::{MaskSeed, UserSharedSeed};
+use super::round_params::RoundParams;
+use crate::hash::derive;
+use crate::wire::domains;
+use crate::{Digest, Error, UserId};
+
+/// The random bytes that make the masks of every sealed update different. Public.
+pub(crate) type Salt = [u8; 16];
+
+/// `a(u)`: what the aggregator needs to remove its masks from the sum. A user sends it in its update, and the key
+/// generator never sees it.
+#[derive(Clone)]
+pub(crate) struct Blind(Zeroizing<[u8; 32]>);
+
+impl Blind {
+    pub(crate) const BYTES: usize = 32;
+
+    pub(crate) fn generate(rng: &mut impl CryptoRng) -> Self {
+        let mut bytes = Zeroizing::new([0; 32]);
+        rng.fill_bytes(&mut bytes[..]);
+        Self(bytes)
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    pub(crate) fn mask(&self, ticket: Digest, user: UserId) -> MaskKey {
+        let user = user.get().to_be_bytes();
+        MaskKey(derive(domains::MASK_AGGREGATOR, &[&self.0[..], ticket.as_bytes(), &user]))
+    }
+}
+
+impl fmt::Debug for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blind(<redacted>)")
+    }
+}
+
+/// The key of one user's masks in one round.
+pub(crate) struct MaskKey(Zeroizing<[u8; 32]>);
+
+impl MaskKey {
+    /// Derives the key of the masks that a user and the key generator share.
+    pub(crate) fn of_key_generator(
+        seed: &MaskSeed,
+        params: &RoundParams,
+        user: UserId,
+        salt: &Salt,
+    ) -> Result<Self, Error> {
+        let (task, round) = (params.task(), params.round());
+        let (key, number) = seed.key(task, round)?;
+        let (number, user) = (number.to_be_bytes(), user.get().to_be_bytes());
+        let (id, ticket) = (task.id(), params.ticket());
+        let parts: [&[u8]; 6] = [&key[..], id.as_bytes(), &number, ticket.as_bytes(), &user, salt];
+        Ok(Self(derive(domains::MASK_KEY_GENERATOR, &parts)))
+    }
+
+    /// Adds its masks to `sums`, one to each.
+    fn add_to(&self, sums: &mut [ResidueSum], width: usize) -> Result<(), Error> {
+        let mut stream = ChaCha20Rng::from_seed(*self.0);
+        let mut masks = Zeroizing::new(vec![0; width * sums.len()]);
+        stream.fill_bytes(&mut masks);
+        for (sum, mask) in sums.iter_mut().zip(masks.chunks_exact(width)) {
+            sum.add_bytes(mask).map_err(Error::Key)?;
+        }
+        Ok(())
+    }
+}
+
+fn mask_bytes(key: &EncryptionKey) -> usize {
+    key.modulus_bytes() + ResidueSum::EXTRA_BYTES
+}
+
+/// The sums of the masks of several users: one per packed ciphertext.
+pub(crate) struct MaskSum {
+    sums: Vec<ResidueSum>,
+    width: usize,
+}
+
+impl MaskSum {
+    pub(crate) fn new(key: &EncryptionKey, count: usize) -> Self {
+        Self { sums: vec![ResidueSum::new(key); count], width: mask_bytes(key) }
+    }
+
+    pub(crate) fn add(&mut self, key: &MaskKey) -> Result<(), Error> {
+        key.add_to(&mut self.sums, self.width)
+    }
+
+    /// Adds the masks to plaintexts.
+    pub(crate) fn apply(mut self, plaintexts: &[Plaintext]) -> Result<Vec<Plaintext>, Error> {
+        for (sum, plaintext) in self.sums.iter_mut().zip(plaintexts) {
+            sum.add(plaintext).map_err(Error::Key)?;
+        }
+        Ok(self.sums.iter().map(ResidueSum::reduce).collect())
+    }
+
+    /// Subtracts the masks from plaintexts.
+    pub(crate) fn remove(&self, plaintexts: &[Plaintext]) -> Result<Vec<Plaintext>, Error> {
+        let pairs = plaintexts.iter().zip(&self.sums);
+        pairs.map(|(plaintext, sum)| plaintext.minus(&sum.reduce()).map_err(Error::Key)).collect()
+    }
+}
+
+/// The secrets of a round's check. Users and the key generator know them.
+pub(crate) struct CheckKey {
+    key: EncryptionKey,
+    rho: Vec<u128>,
+    kappa: Plaintext,
+}
+
+impl CheckKey {
+    /// Derives the secrets for this many plaintexts.
+    pub(crate) fn new(
+        seed: &UserSharedSeed,
+        params: &RoundParams,
+        key: &EncryptionKey,
+        count: usize,
+    ) -> Result<Self, Error> {
+        let (task, round) = (params.task(), params.round());
+        let (secret, number) = seed.key(task, round)?;
+        let number = number.to_be_bytes();
+        let check =
+            derive(domains::CHECK, &[&secret[..], task.id().as_bytes(), &number, params.ticket().as_bytes()]);
+        let mut words = Zeroizing::new(vec![0; 16 * count]);
+        ChaCha20Rng::from_seed(*check).fill_bytes(&mut words);
+        let rho = words.as_chunks().0.iter().map(|word| u128::from_be_bytes(*word)).collect();
+        let group = derive(domains::CHECK_GROUP, &[&check[..], &0u32.to_be_bytes()]);
+        let mut kappa = Zeroizing::new(vec![0; mask_bytes(key)]);
+        ChaCha20Rng::from_seed(*group).fill_bytes(&mut kappa);
+        let mut sum = ResidueSum::new(key);
+        sum.add_bytes(&kappa).map_err(Error::Key)?;
+        Ok(Self { key: key.clone(), rho, kappa: sum.reduce() })
+    }
+
+    /// Returns the check of `users` updates whose plaintexts, each with its place, add up to these.
+    pub(crate) fn value<'a>(
+        &self,
+        users: usize,
+        plaintexts: impl IntoIterator<Item = (usize, &'a Plaintext)>,
+    ) -> Result<Plaintext, Error> {
+        let mut sum = ResidueSum::new(&self.key);
+        sum.add_product(users as u128, &self.kappa).map_err(Error::Key)?;
+        for (place, plaintext) in plaintexts {
+            let rho = self.rho.get(place).ok_or(Error::Check)?;
+            sum.add_product(*rho, plaintext).map_err(Error::Key)?;
+        }
+        Ok(sum.reduce())
+    }
+}
+
+impl Drop for CheckKey {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.rho);
+    }
+}
