@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use dphe::{PublicSupport, Round, TaskParams, Threads, WeightSum};
 use dphe_federate::{GlobalWeights, LocalRound, RoundResidual, RoundRules};
@@ -44,6 +45,9 @@ pub trait ModelMaker: Send + 'static {
         None
     }
 }
+
+/// A maker that is used on threads for blocking work.
+pub(crate) type SharedMaker = Arc<Mutex<Box<dyn ModelMaker>>>;
 
 /// A user with data that trains linear models.
 pub struct LinearTrainer<T = f32> {

@@ -23,6 +23,8 @@ mod observe;
 mod outbox;
 pub mod user;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -33,6 +35,9 @@ use crate::Error;
 use crate::http::server::{Limits, Shutdown, serve_plain};
 use crate::telemetry::Metrics;
 use crate::tensorboard::EventFile;
+
+/// A future whose code is in this crate. The code of any other future is compiled into each program that awaits it.
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The options of a service.
 pub struct ServiceOptions {

@@ -1,9 +1,11 @@
 //! The storage of a party: its log and its archive. Every write is durable when its call returns.
 
+mod any;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod sqlite;
 
+pub(crate) use any::AnyStore;
 pub use sqlite::SqliteStore;
 
 use std::future::Future;

@@ -38,14 +38,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::chunks::{ChunkFiles, UploadChunks};
 use super::dashboard::{Dashboard, DashboardServer};
-use super::{ServiceOptions, start_observing};
+use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
 use crate::http::client::Client;
 use crate::http::problem::Problem;
 use crate::http::server::{PartyPermits, Shutdown, serve_tls};
 use crate::kit::Kit;
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore, StoreError};
+use crate::learning::{ModelMaker, SharedMaker};
+use crate::store::{AnyStore, Archive, LogStore, StoreError};
 use crate::tls::ServerTls;
 
 /// The published state of a task, which handlers answer from.
@@ -113,8 +113,8 @@ pub(super) struct NewModel {
 }
 
 /// An aggregator that is ready to run.
-pub struct AggregatorService<S, M> {
-    actor: AggregatorActor<S, M>,
+pub struct AggregatorService {
+    actor: AggregatorActor,
     commands: mpsc::Receiver<AggregatorCommand>,
     chunk_files: ChunkFiles,
     endpoint: Endpoint,
@@ -122,19 +122,39 @@ pub struct AggregatorService<S, M> {
     options: ServiceOptions,
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
+impl AggregatorService {
     /// Recovers from the log. `data` is the directory for upload chunks.
     ///
     /// # Errors
     /// If the kit or the log is invalid, or the store fails.
     pub async fn start(
         kit: &Kit,
-        store: S,
+        store: impl LogStore + Archive,
         data: &std::path::Path,
-        maker: M,
+        maker: impl ModelMaker,
+        options: ServiceOptions,
+    ) -> Result<Self, Error> {
+        let maker: SharedMaker = Arc::new(Mutex::new(Box::new(maker)));
+        Self::start_boxed(kit, AnyStore::new(store), data, maker, options).await
+    }
+
+    fn start_boxed<'a>(
+        kit: &'a Kit,
+        store: AnyStore,
+        data: &'a std::path::Path,
+        maker: SharedMaker,
+        options: ServiceOptions,
+    ) -> BoxFuture<'a, Result<Self, Error>> {
+        Box::pin(Self::start_with(kit, store, data, maker, options))
+    }
+
+    async fn start_with(
+        kit: &Kit,
+        store: AnyStore,
+        data: &std::path::Path,
+        maker: SharedMaker,
         mut options: ServiceOptions,
     ) -> Result<Self, Error> {
-        let maker = Arc::new(Mutex::new(maker));
         let events = Arc::new(Mutex::new(options.events.take()));
         let (actor, commands) = AggregatorActor::start(kit, store, None, maker, events, &options).await?;
         let chunk_files = ChunkFiles::new(data)
@@ -152,7 +172,11 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorService<S, M> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
+    pub fn run(self, listener: TcpListener, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(self.run_until(listener, shutdown))
+    }
+
+    async fn run_until(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), Error> {
         let Self { mut actor, commands, chunk_files, endpoint, dashboard, mut options } = self;
         let metrics = options.metrics.clone();
         let (sender, uploads) = mpsc::channel(1024);

@@ -11,7 +11,7 @@ use dphe::party::{Action, Notice, Party, Time};
 
 use super::os_rng;
 use crate::Error;
-use crate::store::LogStore;
+use crate::store::{AnyStore, LogStore as _};
 use crate::telemetry::{Metrics, Phase};
 
 /// An action that the driver leaves to the service.
@@ -21,10 +21,10 @@ pub(super) enum Effect {
 }
 
 /// A party with its store.
-pub(super) struct Driver<P, S> {
+pub(super) struct Driver<P> {
     /// The party and its source of randomness. Absent while a step runs.
     party: Option<Box<(P, ChaCha20Rng)>>,
-    pub(super) store: S,
+    pub(super) store: AnyStore,
     pub(super) clock: Clock,
     alarm: Option<Time>,
     /// Actions that were not carried out yet.
@@ -34,7 +34,7 @@ pub(super) struct Driver<P, S> {
 
 const STEP_PANICKED: Error = Error::Unexpected { what: "a step of the protocol panicked" };
 
-impl<P, S: LogStore> Driver<P, S>
+impl<P> Driver<P>
 where
     P: Party<Event: Send, Phase: Into<Phase>> + Send + 'static,
 {
@@ -42,7 +42,7 @@ where
     pub(super) fn new(
         party: P,
         actions: Vec<Action>,
-        store: S,
+        store: AnyStore,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {

@@ -18,14 +18,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tracing::Instrument as _;
 
 use super::driver::{Clock, Driver, Effect};
-use super::{ServiceOptions, start_observing};
+use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
 use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
 use crate::kit::Kit;
 use crate::party::party_name;
-use crate::store::LogStore;
+use crate::store::{AnyStore, Archive, LogStore};
 use crate::telemetry::Metrics;
 
 /// The status of a key generator.
@@ -85,10 +85,33 @@ const MAX_MESSAGES: usize = 4;
 ///
 /// # Errors
 /// If the kit or the log is invalid, or the store fails.
-pub async fn run<S: LogStore>(
+pub async fn run(
     kit: &Kit,
     passphrase: &[u8],
-    mut store: S,
+    store: impl LogStore + Archive,
+    listener: TcpListener,
+    options: ServiceOptions,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    run_boxed(kit, passphrase, AnyStore::new(store), listener, options, shutdown).await
+}
+
+/// Runs the key generator with a store of any type. The future is boxed, so that it is compiled in this crate.
+fn run_boxed<'a>(
+    kit: &'a Kit,
+    passphrase: &'a [u8],
+    store: AnyStore,
+    listener: TcpListener,
+    options: ServiceOptions,
+    shutdown: Shutdown,
+) -> BoxFuture<'a, Result<(), Error>> {
+    Box::pin(run_key_generator(kit, passphrase, store, listener, options, shutdown))
+}
+
+async fn run_key_generator(
+    kit: &Kit,
+    passphrase: &[u8],
+    mut store: AnyStore,
     listener: TcpListener,
     mut options: ServiceOptions,
     shutdown: Shutdown,
@@ -141,13 +164,13 @@ pub async fn run<S: LogStore>(
     result
 }
 
-struct KeyGeneratorActor<S> {
-    driver: Driver<KeyGeneratorParty, S>,
+struct KeyGeneratorActor {
+    driver: Driver<KeyGeneratorParty>,
     status: watch::Sender<KeyGeneratorStatus>,
     metrics: Arc<Metrics>,
 }
 
-impl<S: LogStore> KeyGeneratorActor<S> {
+impl KeyGeneratorActor {
     async fn run(
         &mut self,
         mut requests: mpsc::Receiver<MessageRequest>,

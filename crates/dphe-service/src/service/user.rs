@@ -15,14 +15,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::driver::{Clock, Driver, Effect};
-use super::{ServiceOptions, start_observing};
+use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
 use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
 use crate::kit::{Kit, KitError};
-use crate::learning::{ModelMaker, Trainer};
-use crate::store::{Archive, LogStore};
+use crate::learning::{ModelMaker, SharedMaker, Trainer};
+use crate::store::{AnyStore, Archive, LogStore};
 use crate::telemetry::Metrics;
 
 /// The outcome of taking part in a task.
@@ -69,11 +69,35 @@ enum TrainingJob {
 /// # Errors
 /// If the kit or the log is invalid, or the store fails. An aggregator that cannot be reached is not an error; the user
 /// keeps trying.
-pub async fn run<S: LogStore + Archive>(
+pub async fn run(
     kit: &Kit,
-    mut store: S,
+    store: impl LogStore + Archive,
     trainer: impl Trainer,
     maker: impl ModelMaker,
+    options: ServiceOptions,
+    shutdown: Shutdown,
+) -> Result<UserSummary, Error> {
+    let maker: SharedMaker = Arc::new(Mutex::new(Box::new(maker)));
+    run_boxed(kit, AnyStore::new(store), Box::new(trainer), maker, options, shutdown).await
+}
+
+/// Runs a user with a learner and a store of any type. The future is boxed, so that it is compiled in this crate.
+fn run_boxed<'a>(
+    kit: &'a Kit,
+    store: AnyStore,
+    trainer: Box<dyn Trainer>,
+    maker: SharedMaker,
+    options: ServiceOptions,
+    shutdown: Shutdown,
+) -> BoxFuture<'a, Result<UserSummary, Error>> {
+    Box::pin(run_user(kit, store, trainer, maker, options, shutdown))
+}
+
+async fn run_user(
+    kit: &Kit,
+    mut store: AnyStore,
+    trainer: Box<dyn Trainer>,
+    maker: SharedMaker,
     mut options: ServiceOptions,
     mut shutdown: Shutdown,
 ) -> Result<UserSummary, Error> {
@@ -113,7 +137,7 @@ pub async fn run<S: LogStore + Archive>(
         commands: sender.clone(),
         uploading: None,
         refused: None,
-        maker: Arc::new(Mutex::new(maker)),
+        maker,
         contradictions: 0,
         summary: UserSummary::default(),
         metrics: options.metrics.clone(),
@@ -136,9 +160,9 @@ pub async fn run<S: LogStore + Archive>(
     Ok(actor.summary)
 }
 
-struct UserActor<S, M> {
+struct UserActor {
     user: UserId,
-    driver: Driver<UserParty, S>,
+    driver: Driver<UserParty>,
     roster: Arc<Roster>,
     aggregator: AggregatorClient,
     jobs: std::sync::mpsc::Sender<TrainingJob>,
@@ -147,14 +171,14 @@ struct UserActor<S, M> {
     /// The round whose upload was refused, and how often.
     refused: Option<(Round, u8)>,
     /// Computes the model that follows from a sum.
-    maker: Arc<Mutex<M>>,
+    maker: SharedMaker,
     /// How often in a row the aggregator's messages contradicted what this user knows.
     contradictions: u8,
     summary: UserSummary,
     metrics: Arc<Metrics>,
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> UserActor<S, M> {
+impl UserActor {
     async fn run(
         &mut self,
         commands: &mut mpsc::Receiver<UserCommand>,
@@ -438,7 +462,7 @@ fn ended_round(message: &[u8]) -> Option<Round> {
 
 /// Starts the thread that trains, one job after the other.
 fn training_thread(
-    mut trainer: impl Trainer,
+    mut trainer: Box<dyn Trainer>,
     commands: mpsc::Sender<UserCommand>,
 ) -> Result<std::sync::mpsc::Sender<TrainingJob>, Error> {
     let (sender, jobs) = std::sync::mpsc::channel();

@@ -42,18 +42,18 @@ use super::{AggregatorCommand, Snapshot};
 use crate::Error;
 use crate::http::server::Shutdown;
 use crate::kit::Kit;
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore};
+use crate::learning::SharedMaker;
+use crate::store::{AnyStore, Archive as _, LogStore as _};
 use crate::task_file::CollectSection;
 use crate::telemetry::Metrics;
 use crate::tensorboard::EventFile;
 
-pub(super) struct AggregatorActor<S, M> {
-    driver: Driver<AggregatorParty, S>,
+pub(super) struct AggregatorActor {
+    driver: Driver<AggregatorParty>,
     roster: Arc<Roster>,
     /// The uploads of all replicas. A single aggregator has none; it collects uploads itself.
     shared: Option<SharedRound>,
-    maker: Arc<Mutex<M>>,
+    maker: SharedMaker,
     schedule: Schedule,
     collect: CollectSection,
     rounds: u64,
@@ -70,13 +70,13 @@ pub(super) struct AggregatorActor<S, M> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     /// Recovers from the log.
     pub(super) async fn start(
         kit: &Kit,
-        mut store: S,
+        mut store: AnyStore,
         shared: Option<SharedRound>,
-        maker: Arc<Mutex<M>>,
+        maker: SharedMaker,
         events: Arc<Mutex<Option<EventFile>>>,
         options: &ServiceOptions,
     ) -> Result<(Self, mpsc::Receiver<AggregatorCommand>), Error> {

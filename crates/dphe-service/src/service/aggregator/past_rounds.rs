@@ -46,8 +46,8 @@ impl PastRounds {
 }
 
 /// Reads a round that has ended from the archive.
-pub(super) async fn read<S: Archive>(
-    store: &mut S,
+pub(super) async fn read(
+    store: &mut impl Archive,
     roster: &Roster,
     round: Round,
 ) -> Result<Option<EndedRound>, Error> {

@@ -11,9 +11,9 @@ use dphe::{Digest, Roster, Round};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use super::super::ServiceOptions;
 use super::super::chunks::UploadChunks;
 use super::super::dashboard::Dashboard;
+use super::super::{BoxFuture, ServiceOptions};
 use super::actor::{AggregatorActor, SharedRound, last_records};
 use super::past_rounds::PastRounds;
 use super::upload_batcher::UploadBatcher;
@@ -21,9 +21,9 @@ use super::{AggregatorStatus, Endpoint, Snapshot};
 use crate::Error;
 use crate::http::server::Shutdown;
 use crate::kit::Kit;
-use crate::learning::ModelMaker;
-use crate::store::StoreError;
+use crate::learning::{ModelMaker, SharedMaker};
 use crate::store::postgres::{LeaderLease, PgAddress, PgStore, RoundStore, SnapshotRow};
+use crate::store::{AnyStore, StoreError};
 use crate::telemetry::Metrics;
 use crate::tensorboard::EventFile;
 
@@ -36,10 +36,33 @@ const LEASE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the database cannot be used at the start. Later failures are retried.
-pub async fn run_replica<M: ModelMaker>(
+pub async fn run_replica(
     kit: &Kit,
     address: &PgAddress,
-    maker: M,
+    maker: impl ModelMaker,
+    options: ServiceOptions,
+    listener: TcpListener,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let maker: SharedMaker = Arc::new(Mutex::new(Box::new(maker)));
+    run_boxed(kit, address, maker, options, listener, shutdown).await
+}
+
+fn run_boxed<'a>(
+    kit: &'a Kit,
+    address: &'a PgAddress,
+    maker: SharedMaker,
+    options: ServiceOptions,
+    listener: TcpListener,
+    shutdown: Shutdown,
+) -> BoxFuture<'a, Result<(), Error>> {
+    Box::pin(run_until(kit, address, maker, options, listener, shutdown))
+}
+
+async fn run_until(
+    kit: &Kit,
+    address: &PgAddress,
+    maker: SharedMaker,
     mut options: ServiceOptions,
     listener: TcpListener,
     shutdown: Shutdown,
@@ -72,7 +95,7 @@ pub async fn run_replica<M: ModelMaker>(
         endpoint.serve(listener, dashboard, snapshot, sender, (chunks, past), &mut options, &shutdown);
     let server = tokio::spawn(server);
     tracing::info!("the aggregator replica is ready");
-    let (maker, events) = (Arc::new(Mutex::new(maker)), Arc::new(Mutex::new(options.events.take())));
+    let events = Arc::new(Mutex::new(options.events.take()));
     let mut stop = shutdown.clone();
     let result = loop {
         let lease = tokio::select! {
@@ -134,18 +157,18 @@ async fn acquire_lease(address: &PgAddress, roster: &Roster) -> LeaderLease {
 
 /// Runs the party until the store fails.
 #[allow(clippy::too_many_arguments, reason = "the parts of a party")]
-async fn run_leader<M: ModelMaker>(
+async fn run_leader(
     kit: &Kit,
     store: PgStore,
     shared: SharedRound,
-    maker: Arc<Mutex<M>>,
+    maker: SharedMaker,
     events: Arc<Mutex<Option<EventFile>>>,
     options: &ServiceOptions,
     key_generator: crate::http::client::Client,
     shutdown: &Shutdown,
 ) -> Result<(), Error> {
     let (mut actor, commands) =
-        AggregatorActor::start(kit, store, Some(shared), maker, events, options).await?;
+        AggregatorActor::start(kit, AnyStore::new(store), Some(shared), maker, events, options).await?;
     let outbox = tokio::spawn(actor.outbox.clone().run(key_generator, actor.commands.clone()));
     // stops the outbox when this future is dropped
     let _outbox = AbortOnDrop(outbox);

@@ -8,10 +8,9 @@ use dphe::wire::{Header, Kind};
 use super::AggregatorActor;
 use crate::Error;
 use crate::http::problem::{Problem, ProblemCode};
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore};
+use crate::store::Archive as _;
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     /// Handles an answer of the key generator.
     pub(super) async fn answered(&mut self, message: &Bytes) -> Result<(), Error> {
         let header = Header::peek(message).ok();

@@ -5,10 +5,8 @@ use dphe::party::{AggregatorEvent, AggregatorPhase, Party as _};
 use super::super::replies::{self, PendingUpload};
 use super::{AggregatorActor, Timer};
 use crate::Error;
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore};
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     pub(super) async fn start_collecting(&mut self) -> Result<(), Error> {
         let (round, clock) = (self.driver.party()?.round(), self.driver.clock);
         self.schedule.set(Timer::FloorSuffices, clock.after(self.collect.time.min.0));

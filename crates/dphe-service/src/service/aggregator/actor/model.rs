@@ -1,6 +1,6 @@
 //! The next model, and the end of a round.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use dphe::party::AggregatorEvent;
 use dphe::wire::Ending;
@@ -10,8 +10,8 @@ use super::super::{AggregatorCommand, NewModel, RoundRecord, past_rounds};
 use super::{AggregatorActor, Timer};
 use crate::Error;
 use crate::kit::Kit;
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore};
+use crate::learning::SharedMaker;
+use crate::store::{AnyStore, Archive};
 
 /// The number of rounds that the dashboard shows at least. All records are in the store.
 const SHOWN_RECORDS: usize = 500;
@@ -21,8 +21,8 @@ const PAUSE_AFTER_ABORT: u64 = 1_000;
 const LEARNER_PANICKED: Error = Error::Unexpected { what: "the learner panicked" };
 
 /// Reads the records of the last rounds.
-pub(in super::super) async fn last_records<S: Archive>(
-    store: &mut S,
+pub(in super::super) async fn last_records(
+    store: &mut impl Archive,
     round: Round,
 ) -> Result<Vec<RoundRecord>, Error> {
     let first = round.get().saturating_sub(SHOWN_RECORDS as u64);
@@ -32,12 +32,12 @@ pub(in super::super) async fn last_records<S: Archive>(
 }
 
 /// Stores the model of a round if it is missing: computes it again from the initial model and the published sums.
-pub(super) async fn restore_model<S: Archive, M: ModelMaker>(
-    store: &mut S,
+pub(super) async fn restore_model(
+    store: &mut AnyStore,
     roster: &Roster,
     round: Round,
     kit: &Kit,
-    maker: &Mutex<M>,
+    maker: &SharedMaker,
 ) -> Result<(), Error> {
     if store.latest_model(round).await?.is_some() {
         return Ok(());
@@ -59,7 +59,7 @@ pub(super) async fn restore_model<S: Archive, M: ModelMaker>(
     Ok(store.put_model(from, Digest::of_model(&model), &model).await?)
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     /// Returns the model that a round starts from.
     pub(super) async fn current_model(&mut self, round: Round) -> Result<Vec<u8>, Error> {
         match self.driver.store.latest_model(round).await? {

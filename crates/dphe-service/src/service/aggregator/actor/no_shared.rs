@@ -7,8 +7,7 @@ use dphe::{Round, UserId};
 use super::super::Snapshot;
 use super::AggregatorActor;
 use crate::Error;
-use crate::learning::ModelMaker;
-use crate::store::{Archive, LogStore, StoreError};
+use crate::store::StoreError;
 
 pub(in super::super) enum SharedRound {}
 
@@ -34,7 +33,7 @@ impl SharedRound {
     }
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     pub(super) async fn count_shared_uploads(&mut self, _: bool) -> Result<(), Error> {
         match self.shared {
             Some(ref shared) => match *shared {},

@@ -9,15 +9,14 @@ use dphe::{Digest, PartyId, UserId};
 use super::super::{AggregatorStatus, Snapshot};
 use super::{AggregatorActor, Timer};
 use crate::Error;
-use crate::learning::ModelMaker;
 use crate::party::party_name;
-use crate::store::{Archive, LogStore};
+use crate::store::Archive as _;
 
 /// The interval at which new uploads alone wake the receivers, in milliseconds. Every wake-up reaches all waiting
 /// users.
 const WAKE_INTERVAL: u64 = 250;
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     /// Publishes a new snapshot if something has changed.
     pub(super) async fn publish(&mut self) -> Result<(), Error> {
         let (status, old) = (self.status()?, self.snapshot.borrow().clone());

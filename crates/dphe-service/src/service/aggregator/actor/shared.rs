@@ -9,9 +9,8 @@ use super::super::Snapshot;
 use super::super::record::Recording;
 use super::{AggregatorActor, Timer};
 use crate::Error;
-use crate::learning::ModelMaker;
+use crate::store::StoreError;
 use crate::store::postgres::{RoundStore, SnapshotRow, UploadRecord};
-use crate::store::{Archive, LogStore, StoreError};
 
 /// The uploads that all replicas collect, as the leader sees them.
 pub(in super::super) struct SharedRound {
@@ -135,7 +134,7 @@ async fn add(
     added.await.map_err(|_| Error::Unexpected { what: "adding uploads panicked" })
 }
 
-impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
+impl AggregatorActor {
     /// Counts the uploads of all replicas if it is time, and freezes the participants if there are enough.
     pub(super) async fn count_shared_uploads(&mut self, out_of_time: bool) -> Result<(), Error> {
         let (round, now) = (self.driver.party()?.round(), self.driver.clock.now());
