@@ -1,17 +1,21 @@
-//! Functions that are dangerous if used carelessly: short keys, chosen seeds, uploads without the checks of a party.
-//! They serve tests, load generators and the reproduction of the paper. The feature `hazmat` only adds this module.
-//! It does not change what any other function does.
+//! Functions that are dangerous if used carelessly: short keys, chosen seeds, uploads without the checks of a party,
+//! single masks, messages of a dishonest aggregator. They serve tests, load generators, demonstrations of attacks and
+//! the reproduction of the paper. The feature `hazmat` only adds this module. It does not change what any other
+//! function does.
 
 use std::collections::BTreeMap;
 
+use dphe_paillier::{EncryptionKey, Plaintext, Threads};
 use rand_core::CryptoRng;
 
 use crate::party::{Action, PartyContext, Time, UserParty};
+use crate::scheme::RoundParams;
+use crate::scheme::mask::{Blind, MaskSum};
 use crate::scheme::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
-use crate::wire::{RoundTicket, Signed, Upload, UploadName};
+use crate::wire::{Publish, RoundTicket, Signed, Upload, UploadName};
 use crate::{
     Digest, Error, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig, TaskId,
-    TaskParams, UserId, UserKeys,
+    TaskParams, Update, User, UserId, UserKeys,
 };
 
 /// Accepts keys below 2048 bits in tasks of the profile `paper`, whose keys have 1024.
@@ -84,6 +88,61 @@ pub fn sign_upload(
         body_hash: Digest::of_upload(&body),
     };
     Ok(Signed::sign(identity, task, PartyId::User(user), round, upload, body))
+}
+
+/// Returns the masks that the aggregator removes from a sum for one upload, given the first bytes of its content.
+///
+/// # Errors
+/// [`Error::Key`] if the masks cannot be added up.
+pub fn aggregator_masks(
+    key: &EncryptionKey,
+    blind: [u8; 32],
+    ticket: Digest,
+    user: UserId,
+    count: usize,
+) -> Result<Vec<Plaintext>, Error> {
+    let mut masks = MaskSum::new(key, count);
+    masks.add(&Blind::from_bytes(blind).mask(ticket, user))?;
+    Ok(masks.reduce())
+}
+
+/// Returns the sums of the masks that the key generator removes for these users, given the salts of their updates. With
+/// the uploads, they are as good as the opened sum.
+///
+/// # Errors
+/// [`Error::SetUnknown`] for a user who is not enrolled, [`Error::Stale`] for a round whose seeds are forgotten.
+pub fn key_generator_masks(
+    key_generator: &KeyGenerator,
+    params: &RoundParams,
+    users: &[(UserId, [u8; 16])],
+    count: usize,
+) -> Result<Vec<Plaintext>, Error> {
+    let users = users.iter().map(|(user, salt)| (*user, salt));
+    Ok(key_generator.sum_masks(params, users, count)?.reduce())
+}
+
+/// Returns what a user encrypts in a task with a public support: the packed numbers and the check, under masks.
+///
+/// # Errors
+/// As [`User::seal`].
+pub fn masked_plaintexts(
+    user: &User,
+    params: &RoundParams,
+    update: &Update,
+    rng: &mut impl CryptoRng,
+) -> Result<Vec<Plaintext>, Error> {
+    Ok(user.unsealed(params, update, rng, Threads::ONE)?.packed)
+}
+
+/// Signs a publish message with another sum, as a dishonest aggregator does.
+pub fn republish(
+    aggregator: &IdentityKey,
+    roster: &Roster,
+    publish: &Signed<Publish>,
+    sum: Vec<u8>,
+) -> Signed<Publish> {
+    let fields = Publish { sum_hash: Digest::of_payload(&sum), ..publish.message().clone() };
+    Signed::sign(aggregator, roster.task().id(), PartyId::Aggregator, publish.round(), fields, sum)
 }
 
 /// Returns the table of the user-shared permutation of a round, for test vectors.

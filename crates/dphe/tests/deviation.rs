@@ -468,6 +468,32 @@ fn masks_depend_on_ticket_salt_user_and_round() {
     }
 }
 
+/// The same with one thing changed at a time: all users have the same mask seed, and all salts may be the same.
+#[test]
+fn masks_differ_in_ticket_salt_user_and_round_alone() {
+    let mut config = support::config(Profile::Full);
+    config.capacity = 12;
+    let mut roles = support::roles(config, 3, 5);
+    let seeds = (1..=3).map(|n| (user_id(n), [2; 32], [3; 32]));
+    dphe::hazmat::set_seeds(&mut roles.key_generator, [1; 32], seeds);
+    let masks = |number: u64, ticket: u8, user: u32, salt: u8| -> Vec<Plaintext> {
+        let params = RoundParams::new(roles.key_generator.task(), round(number));
+        let params = params.with_ticket(Digest::from_bytes([ticket; 32]));
+        let users = [(user_id(user), [salt; 16])];
+        dphe::hazmat::key_generator_masks(&roles.key_generator, &params, &users, 4).unwrap()
+    };
+    let first = masks(1, 1, 1, 1);
+    assert_eq!(first, masks(1, 1, 1, 1));
+    for (what, other) in [
+        ("round", masks(2, 1, 1, 1)),
+        ("ticket", masks(1, 2, 1, 1)),
+        ("user", masks(1, 1, 2, 1)),
+        ("salt", masks(1, 1, 1, 2)),
+    ] {
+        assert!(first.iter().zip(&other).all(|(x, y)| x != y), "{what}");
+    }
+}
+
 /// Users with the same mask seed have different masks, and so have two uploads of one user.
 #[test]
 fn no_two_uploads_have_the_same_masks() {
@@ -494,6 +520,32 @@ fn no_two_uploads_have_the_same_masks() {
         }
     }
     assert_eq!(seen.len(), 3 * 4 * 4);
+}
+
+/// What the aggregator needs to remove its masks is encrypted to it. The key generator gets the salts, the sum and the
+/// hashes of uploads, which contain no part of it.
+#[test]
+fn key_generator_gets_nothing_of_the_aggregators_part_of_the_masks() {
+    let mut config = support::config(Profile::Full);
+    config.capacity = 12;
+    let mut roles = support::roles(config, 3, 6);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    let (mut blinds, mut seen) = (Vec::new(), Vec::new());
+    for user in &roles.users {
+        let update = support::update(24, &[(3, 0.5)], &[0.0; 2]);
+        let sealed = user.seal(Round::FIRST, &update, &mut roles.rng, support::ONE).unwrap();
+        blinds.push(dphe::wire::Encode::to_bytes(&sealed)[..32].to_vec());
+        seen.push(sealed.salt().to_vec());
+        collecting.accept(sealed, support::ONE).unwrap();
+    }
+    seen.push(dphe::wire::Encode::to_bytes(&collecting.finish(support::ONE).unwrap()));
+    for blind in &blinds {
+        assert!(blinds.iter().filter(|other| *other == blind).count() == 1, "each is drawn anew");
+        // six equal bytes by chance: less than one in 10^9
+        for part in blind.windows(6) {
+            assert!(seen.iter().all(|bytes| bytes.windows(6).all(|known| known != part)));
+        }
+    }
 }
 
 /// The modulus of the exhaustive tests.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use dphe_paillier::{DecryptionKey, EncryptionKey, Plaintext, SlotLayout, Threads, WireCiphertexts};
 use rand_core::CryptoRng;
 
-use super::mask::{CheckKey, MaskKey, MaskSum};
+use super::mask::{CheckKey, MaskKey, MaskSum, Salt};
 use super::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
+use super::round_params::RoundParams;
 use super::sealed::{SealedSum, SealedValues};
 use super::sum::{MaskedSum, OpenedSum, unpack};
 use super::user::first_packed_place;
@@ -224,12 +225,23 @@ impl KeyGenerator {
 
     /// Returns the masks of the listed users.
     fn masks_of(&self, sum: &SealedSum, count: usize) -> Result<MaskSum, Error> {
+        if self.task.receipts() == Receipts::None {
+            return Ok(MaskSum::new(self.encryption_key(), count));
+        }
+        self.sum_masks(&sum.params, sum.users.iter().copied().zip(&sum.salts), count)
+    }
+
+    /// Adds up the masks of users, given the salts of their updates.
+    pub(crate) fn sum_masks<'a>(
+        &self,
+        params: &RoundParams,
+        users: impl IntoIterator<Item = (UserId, &'a Salt)>,
+        count: usize,
+    ) -> Result<MaskSum, Error> {
         let mut masks = MaskSum::new(self.encryption_key(), count);
-        if self.task.receipts() != Receipts::None {
-            for (&user, salt) in sum.users.iter().zip(&sum.salts) {
-                let seed = self.masks.get(&user).ok_or(Error::SetUnknown(user))?;
-                masks.add(&MaskKey::of_key_generator(seed, &sum.params, user, salt)?)?;
-            }
+        for (user, salt) in users {
+            let seed = self.masks.get(&user).ok_or(Error::SetUnknown(user))?;
+            masks.add(&MaskKey::of_key_generator(seed, params, user, salt)?)?;
         }
         Ok(masks)
     }

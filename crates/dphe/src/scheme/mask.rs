@@ -104,6 +104,12 @@ impl MaskSum {
         key.add_to(&mut self.sums, self.width)
     }
 
+    /// Returns the sums.
+    #[cfg(feature = "hazmat")]
+    pub(crate) fn reduce(&self) -> Vec<Plaintext> {
+        self.sums.iter().map(ResidueSum::reduce).collect()
+    }
+
     /// Adds the masks to plaintexts.
     pub(crate) fn apply(mut self, plaintexts: &[Plaintext]) -> Result<Vec<Plaintext>, Error> {
         for (sum, plaintext) in self.sums.iter_mut().zip(plaintexts) {

@@ -75,6 +75,23 @@ impl User {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<SealedUpdate, Error> {
+        let Unsealed { shards, packed, salt, blind, clipped } =
+            self.unsealed(params, update, rng, threads)?;
+        let packed = self.encrypt(&packed, rng, threads)?;
+        let (task, user, round) = (self.keys.task.clone(), self.keys.user, params.round());
+        let sealed = SealedUpdate { task, user, round, shards, packed, salt, blind, clipped };
+        self.check_noise(&sealed)?;
+        Ok(sealed)
+    }
+
+    /// Does everything of [`User::seal_in`] but the encryption of the packed plaintexts.
+    pub(crate) fn unsealed(
+        &self,
+        params: &RoundParams,
+        update: &Update,
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Result<Unsealed, Error> {
         let (task, round) = (&self.keys.task, params.round());
         check_length("weights", task.dimension(), update.weights().dimension())?;
         check_length("dense values", task.dense(), update.dense().len())?;
@@ -113,11 +130,7 @@ impl User {
         rng.fill_bytes(&mut salt);
         let blind = (task.receipts() == Receipts::Masked).then(|| Blind::generate(rng));
         let packed = self.mask(params, &sent, packed, &salt, blind.as_ref())?;
-        let packed = self.encrypt(&packed, rng, threads)?;
-        let (user, clipped) = (self.keys.user, clipped_weights + clipped_dense);
-        let sealed = SealedUpdate { task: task.clone(), user, round, shards, packed, salt, blind, clipped };
-        self.check_noise(&sealed)?;
-        Ok(sealed)
+        Ok(Unsealed { shards, packed, salt, blind, clipped: clipped_weights + clipped_dense })
     }
 
     /// Appends the check to the packed plaintexts and masks all of them, if the task says so.
@@ -236,6 +249,15 @@ impl User {
         }
         Ok(())
     }
+}
+
+/// An update whose packed plaintexts are masked but not encrypted yet.
+pub(crate) struct Unsealed {
+    shards: Vec<SealedShard>,
+    pub(crate) packed: Vec<Plaintext>,
+    salt: Salt,
+    blind: Option<Blind>,
+    clipped: usize,
 }
 
 /// The place of the first packed plaintext in the check. Positions come before it.

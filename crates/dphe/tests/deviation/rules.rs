@@ -422,6 +422,38 @@ fn users_refuse_a_published_sum_that_was_changed() {
     }
 }
 
+/// A user has forgotten that it checked a sum, so it checks the sum that it is told after a restart.
+#[test]
+fn restarted_user_refuses_a_published_sum_that_was_changed() {
+    for config in all_kinds() {
+        let (mut world, messages) = published(config.clone());
+        let masked = config.receipts == Receipts::Masked;
+        let width = if masked { 32 } else { 3 };
+        let changed = republished(&world, &messages[2], |_, body| {
+            let at = body.len() - width;
+            shifted(&mut body[at..], 1);
+        });
+        let mut wrong = messages.clone();
+        wrong[2] = changed;
+        // before the sum arrives, and after the right sum was checked but not applied
+        for checked in [false, true] {
+            if checked {
+                for message in &messages[..3] {
+                    world.user(1, UserEvent::Message(message.clone())).unwrap();
+                }
+                assert_eq!(world.users[&1].phase().as_str(), "checking");
+            }
+            world.restart_user(1);
+            assert_eq!(world.users[&1].phase().as_str(), "uploaded");
+            let error = world.tell(1, wrong.clone(), NEXT_MODEL).unwrap_err();
+            assert_eq!(error, if masked { Error::Check } else { Error::Proof });
+        }
+        world.restart_user(1);
+        let sum = world.tell(1, messages, NEXT_MODEL).unwrap().unwrap();
+        assert!(is_sum_of(&sum, &[1, 2, 3]));
+    }
+}
+
 /// A user whose upload was acknowledged wants to see that it is in the sum.
 #[test]
 fn users_refuse_a_sum_without_a_proof_that_it_contains_their_upload() {

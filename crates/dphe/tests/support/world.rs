@@ -23,6 +23,8 @@ pub struct World {
     pub now: Time,
     /// The key generator's log.
     pub log: Vec<u8>,
+    /// The users' logs.
+    user_logs: BTreeMap<u32, Vec<u8>>,
     /// What the aggregator wants to send to the key generator.
     outbox: Vec<Vec<u8>>,
     rng: ChaCha20Rng,
@@ -44,6 +46,17 @@ pub fn sent(actions: Vec<Action>) -> Vec<Vec<u8>> {
     actions.into_iter().filter_map(message).collect()
 }
 
+/// Does what actions ask for with a log.
+fn store(log: &mut Vec<u8>, actions: &[Action]) {
+    for action in actions {
+        match action {
+            Action::Append(bytes) => log.extend(bytes),
+            Action::Replace(bytes) => *log = bytes.to_vec(),
+            _ => {}
+        }
+    }
+}
+
 impl World {
     pub fn new(config: TaskConfig, users: u32) -> Self {
         Self::with_seed(config, users, 91)
@@ -53,12 +66,14 @@ impl World {
     pub fn with_seed(config: TaskConfig, users: u32, seed: u64) -> Self {
         let parties = Parties::new(config, users);
         let start = |n| (n, parties.start_user(n, &[]).unwrap());
+        let prefix = |party| Log::new(party, &parties.roster).prefix().to_vec();
         Self {
             generator: parties.start_key_generator(&[]).unwrap(),
             aggregator: parties.start_aggregator(&[]).unwrap(),
             users: (1..=users).map(start).collect(),
             now: NOW,
-            log: Log::new(PartyId::KeyGenerator, &parties.roster).prefix().to_vec(),
+            log: prefix(PartyId::KeyGenerator),
+            user_logs: (1..=users).map(|n| (n, prefix(PartyId::User(user_id(n))))).collect(),
             outbox: Vec::new(),
             rng: rng(seed),
             parties,
@@ -72,13 +87,7 @@ impl World {
         if actions.iter().any(|action| matches!(action, Action::Wake(_))) {
             actions.extend(self.generator.step(KeyGeneratorEvent::Tick, self.now, &mut self.rng)?);
         }
-        for action in &actions {
-            match action {
-                Action::Append(bytes) => self.log.extend(bytes),
-                Action::Replace(bytes) => self.log = bytes.to_vec(),
-                _ => {}
-            }
-        }
+        store(&mut self.log, &actions);
         Ok(sent(actions))
     }
 
@@ -108,7 +117,15 @@ impl World {
 
     /// Lets a user take a step.
     pub fn user(&mut self, n: u32, event: UserEvent) -> Result<Vec<Action>, Error> {
-        self.users.get_mut(&n).unwrap().step(event, self.now, &mut self.rng)
+        let actions = self.users.get_mut(&n).unwrap().step(event, self.now, &mut self.rng)?;
+        store(self.user_logs.get_mut(&n).unwrap(), &actions);
+        Ok(actions)
+    }
+
+    /// A user starts again from its log.
+    pub fn restart_user(&mut self, n: u32) {
+        let user = self.parties.start_user(n, &self.user_logs[&n]).unwrap();
+        self.users.insert(n, user);
     }
 
     /// The aggregator asks for a ticket of the next round.

@@ -117,7 +117,12 @@ impl ExperimentReport {
             page.paragraph(note);
         });
         for table in tables {
-            page.subheading(&table.title).columns(&heads(table), &rows(table), |i| is_text(table, i));
+            page.subheading(&table.title);
+            if (0..table.columns.len()).all(|i| is_text(table, i)) {
+                page.prose_table(&heads(table), &rows(table));
+            } else {
+                page.columns(&heads(table), &rows(table), |i| is_text(table, i));
+            }
         }
         let drawn: Vec<(&str, Option<String>)> =
             plots.iter().map(|plot| (plot.title.as_str(), drawn(plot).svg())).collect();

@@ -1,12 +1,13 @@
 //! The findings of the attacks.
 
-use dphe::Profile;
+use dphe::{Profile, Receipts};
 use dphe_federate::PayloadName;
 
 use super::super::notes::predicted_rounds;
 use super::super::oracle::ATTEMPTS;
 use super::super::permutation::LEVELS;
 use super::super::singles::{USERS as CROWDS, expected_singles};
+use super::super::sums::{Goal, SUM_ATTACKS, SumAttack};
 use super::{Attack, Attacks, USERS};
 use crate::ValueUnit::{Count, Percent, Plain, Text};
 use crate::{Cell, Claim, Column, Findings, Measured, Measurement, Plot, RunId, Table};
@@ -62,10 +63,24 @@ pub(super) fn of(attacks: &Attacks, measured: &Measured) -> Findings {
              zero. It needs no key, so nothing is encrypted.",
             attacks.dimension()
         ),
-        "The requests to the key generator run against its real code, with toy keys. One that should be refused \
-         succeeds today, because nothing binds a frozen sum to the uploads yet (docs/leakage.md, section 3)."
+        "The requests to the key generator run against its real code, with toy keys. One succeeds, because nothing \
+         binds a sum to the uploads in a task without receipts (docs/leakage.md, section 3)."
             .to_owned(),
     ];
+    if parts.iter().any(|of| matches!(of.attack, Attack::Sums(_))) {
+        notes.insert(
+            0,
+            format!(
+                "The first table says what an aggregator can read if it does not follow the protocol. Each attack runs \
+                 against the real code of the key generator and of users, on sums of {} weights of six users. The last \
+                 user may help the aggregator. Masks are used in the profile `full` unless a task switches them off. A \
+                 number counts as read if the aggregator has the exact value of the attacked user. Without masks, the \
+                 key generator signs the sum, so users accept what it opened and nothing else. docs/proof.md says why \
+                 masks work, and what they do not cover.",
+                attacks.sum().0
+            ),
+        );
+    }
     if attacks.data.is_some() {
         notes.push(
             "Under `rotate`, singles by value occur at features that are blank in the public samples and that only \
@@ -75,18 +90,80 @@ pub(super) fn of(attacks: &Attacks, measured: &Measured) -> Findings {
     } else {
         notes.push("No data were given, so there are no sums of trained updates.".to_owned());
     }
-    let tables = [permutations(attacks, &parts), singles(&parts), attempts(&parts)];
-    let mut claims = claims_of_permutations(attacks, &parts);
+    let tables = [sums(&parts), permutations(attacks, &parts), singles(&parts), attempts(&parts)];
+    let mut claims = claims_of_sums(attacks, &parts);
+    claims.extend(claims_of_permutations(attacks, &parts));
     claims.extend(claims_of_singles(&parts));
     claims.extend(claims_of_attempts(&parts));
     Findings {
-        title: "Attacks on permutations, sums and the key generator".to_owned(),
+        title: "Attacks on sums, permutations and the key generator".to_owned(),
         notes,
         tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
         plots: plots(&parts),
         pictures: Vec::new(),
         claims,
     }
+}
+
+/// The repetitions of an attack, without masks and with them. Nothing if one of them was not measured.
+fn pair<'a, 'b>(
+    parts: &'b [Repetitions<'a>],
+    attack: fn(Receipts) -> Attack,
+) -> Option<[&'b Repetitions<'a>; 2]> {
+    let of = |receipts| parts.iter().find(|of| of.attack == attack(receipts));
+    Some([of(Receipts::None)?, of(Receipts::Masked)?])
+}
+
+/// What an attack on sums achieves, in words.
+fn achieved(attack: &SumAttack, of: &Repetitions<'_>) -> Option<String> {
+    let read = of.percent(&format!("{}_read", attack.name))?;
+    let misled = of.mean(&format!("{}_misled", attack.name))? > 0.0;
+    let users = if misled { "users accept a wrong sum" } else { "no user accepts a wrong sum" };
+    Some(match attack.goal {
+        Goal::Read => {
+            let users = if misled { "accept" } else { "refuse" };
+            format!("reads {read:.1} % of the user's numbers; users {users} the sum")
+        }
+        Goal::Confirm if read > 0.0 => "learns whether the guess is right".to_owned(),
+        Goal::Confirm => "learns nothing".to_owned(),
+        Goal::Mislead => users.to_owned(),
+        Goal::Nothing if misled => "the sum is wrong".to_owned(),
+        Goal::Nothing => "nothing changes: the sum stays right".to_owned(),
+    })
+}
+
+/// The table for readers who decide whether to trust an aggregator.
+fn sums(parts: &[Repetitions<'_>]) -> Table {
+    let mut rows = Vec::new();
+    if let Some([without, with]) = pair(parts, Attack::Sums) {
+        rows.extend(SUM_ATTACKS.iter().filter_map(|attack| {
+            let who = if attack.accomplice { "aggregator and one user" } else { "aggregator" };
+            let (without, with) = (achieved(attack, without)?, achieved(attack, with)?);
+            Some(vec![Cell::from(attack.text), Cell::from(who), without.into(), with.into()])
+        }));
+        if let Some(rules) = pair(parts, Attack::Rules) {
+            let text = "It has honest sums of the users {1, 2, 3}, {3, 4, 5} and {1, 2, 4, 5} opened on one model, \
+                        which give twice the update of user 3.";
+            let outcome = |sums: &Repetitions<'_>, rules: &Repetitions<'_>| {
+                let (read, refused) = (sums.percent("three_sets_read")?, rules.mean("third_set_refused")?);
+                let refused = if refused == 1.0 { "refused" } else { "opened" };
+                Some(format!("the third sum is {refused}; without that rule, {read:.1} % would be read"))
+            };
+            if let (Some(without), Some(with)) = (outcome(without, rules[0]), outcome(with, rules[1])) {
+                rows.push(vec![Cell::from(text), "aggregator".into(), without.into(), with.into()]);
+            }
+        }
+    }
+    Table::new(
+        "What an aggregator gets that does not follow the protocol",
+        &[
+            ("attack", "attack", Text),
+            ("who", "who", Text),
+            ("without_masks", "without masks", Text),
+            ("with_masks", "with masks", Text),
+        ],
+        rows,
+    )
 }
 
 fn permutations(attacks: &Attacks, parts: &[Repetitions<'_>]) -> Table {
@@ -206,6 +283,68 @@ fn plots(parts: &[Repetitions<'_>]) -> Vec<Plot> {
     plots.into_iter().filter(|plot| !plot.series.is_empty()).collect()
 }
 
+fn claims_of_sums(attacks: &Attacks, parts: &[Repetitions<'_>]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    let reading = || SUM_ATTACKS.iter().filter(|attack| matches!(attack.goal, Goal::Read | Goal::Confirm));
+    let count = reading().count();
+    if let Some([without, with]) = pair(parts, Attack::Sums) {
+        let read = |of: &Repetitions<'_>| -> Vec<f64> {
+            reading().flat_map(|attack| of.values(&format!("{}_read", attack.name))).collect()
+        };
+        let least = read(without).into_iter().fold(f64::INFINITY, f64::min);
+        claims.push(Claim::new(
+            format!("Without masks, each of {count} attacks reads 92 % of a user's numbers or more, or confirms a guess."),
+            least >= 0.92,
+            format!("at least {:.1} %", least * 100.0),
+        ));
+        let most = read(with).into_iter().fold(0.0, f64::max);
+        // each number is compared with three random ones of 20 bits
+        let numbers = attacks.sum().0 as f64;
+        let chance = 3.0 * numbers / f64::from(1 << 20);
+        claims.push(Claim::new(
+            format!("With masks, none of these {count} attacks is better than chance, or confirms a guess."),
+            most * numbers <= chance + 5.0 * chance.sqrt() + 1.0,
+            format!("at most {:.0} of {numbers} numbers, {chance:.2} expected by chance", most * numbers),
+        ));
+        let misled = |of: &Repetitions<'_>| {
+            SUM_ATTACKS.iter().filter(|attack| of.sum(&format!("{}_misled", attack.name)) > 0.0).count()
+        };
+        claims.push(Claim::new(
+            "With masks, no honest user accepts a sum that is not that of the listed users.",
+            misled(with) == 0 && without.mean("shift_misled") == Some(1.0),
+            format!(
+                "{} of {} attacks with masks, {} without",
+                misled(with),
+                SUM_ATTACKS.len(),
+                misled(without)
+            ),
+        ));
+    }
+    if let Some(rules) = pair(parts, Attack::Rules) {
+        let all =
+            |name: &str, wanted: f64| rules.iter().all(|of| of.values(name).iter().all(|&x| x == wanted));
+        let opened = all("first_set_refused", 0.0) && all("second_set_refused", 0.0);
+        let third = all("third_set_refused", 1.0);
+        claims.push(Claim::new(
+            "The key generator does not open a third set on one model, because one user's update would follow.",
+            opened && third,
+            format!("the first two sets {}, the third {}", verb(opened), verb(!third)),
+        ));
+        let refused = all("doubled_sum_refused", 1.0) && all("other_model_refused", 1.0);
+        claims.push(Claim::new(
+            "Users refuse a published multiple of the sum and a model that does not follow from the sum, with and \
+             without masks.",
+            refused && all("honest_publication_refused", 0.0),
+            if refused { "refused; the honest publication is accepted" } else { "accepted" },
+        ));
+    }
+    claims
+}
+
+fn verb(opened: bool) -> &'static str {
+    if opened { "opened" } else { "refused" }
+}
+
 fn claims_of_permutations(attacks: &Attacks, parts: &[Repetitions<'_>]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for of in parts {
@@ -304,11 +443,12 @@ fn claims_of_attempts(parts: &[Repetitions<'_>]) -> Vec<Claim> {
             seen: format!("{refused} of {} such requests refused, the honest one opened", all(true).count()),
         },
         Claim {
-            text: "Known gap: the key generator opens a sum that the aggregator made from one upload and its own \
-                   zeros, once per round."
+            text: "Documented limit: in a task without receipts, the key generator opens a sum that the aggregator \
+                   made from one upload and its own zeros. In a task whose sums are checked, it does not."
                 .to_owned(),
-            holds: gap,
-            seen: if gap { "opened" } else { "refused: docs/leakage.md, section 3, is out of date" }.to_owned(),
+            holds: gap && oracle.mean("own_zeros_checked") == Some(0.0),
+            seen: if gap { "opened without receipts" } else { "refused: docs/leakage.md, section 3, is out of date" }
+                .to_owned(),
         },
     ]
 }
