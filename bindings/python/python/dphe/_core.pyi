@@ -13,6 +13,7 @@ _Numbers: TypeAlias = (
 
 def version() -> str: ...
 def panic_for_test() -> None: ...
+
 @final
 class EncryptionKey:
     @property

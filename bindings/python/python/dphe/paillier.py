@@ -42,6 +42,7 @@ _Index: TypeAlias = Any
 _MAGIC = b"dphe-array\n\x01"
 _UNPROTECTED_MAGIC = b"dphe-unprotected-secret-key\n\x01"
 _NO_SCALE = 0xFFFF
+_INT64_MIN = np.iinfo(np.int64).min
 _NOISES: tuple[Noise, ...] = ("secure", "fast", "textbook")
 
 
@@ -53,9 +54,9 @@ class EncryptionKey:
     2048
     """
 
-    __slots__ = ("_core", "_n")
+    __slots__ = ("_n", "_native")
 
-    _core: _core.EncryptionKey
+    _native: _core.EncryptionKey
     _n: int
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class EncryptionKey:
     @classmethod
     def _of(cls, core: _core.EncryptionKey) -> EncryptionKey:
         key = cls.__new__(cls)
-        key._core = core
+        key._native = core
         key._n = int.from_bytes(core.modulus(), "big")
         return key
 
@@ -89,7 +90,7 @@ class EncryptionKey:
 
     def to_bytes(self) -> bytes:
         """Return the key as bytes, in the format of the program ``dphe key``."""
-        return self._core.to_bytes()
+        return self._native.to_bytes()
 
     @property
     def n(self) -> int:
@@ -99,22 +100,22 @@ class EncryptionKey:
     @property
     def bits(self) -> int:
         """The length of the modulus."""
-        return self._core.bits
+        return self._native.bits
 
     @property
     def id(self) -> str:
         """The identifier of the key, 64 hexadecimal digits."""
-        return self._core.id.hex()
+        return self._native.id.hex()
 
     @property
     def noise(self) -> Noise:
         """How ciphertexts get their noise."""
-        return cast(Noise, self._core.noise)
+        return cast(Noise, self._native.noise)
 
     @property
     def backend(self) -> str:
         """The instructions that compute with this key: ``ifma``, ``avx2`` or ``portable``."""
-        return self._core.backend
+        return self._native.backend
 
     def encrypt(
         self,
@@ -135,12 +136,12 @@ class EncryptionKey:
         """
         _check_threads(threads)
         numbers, shape = _numbers(values, scale_bits, self._n)
-        pool_core = None if pool is None else pool._core
+        pool_core = None if pool is None else pool._native
         if packing is None:
-            core = self._core.encrypt(numbers, pool_core, threads)
+            core = self._native.encrypt(numbers, pool_core, threads)
         else:
             packing._check_key(self)
-            core = self._core.encrypt_packed(numbers, packing._core, pool_core, threads)
+            core = self._native.encrypt_packed(numbers, packing._native, pool_core, threads)
         return EncryptedArray._of(self, core, shape, scale_bits, packing, 1)
 
     def packing(self, value_bits: int, terms: int) -> Packing:
@@ -172,11 +173,11 @@ class EncryptionKey:
 
     def __eq__(self, other: object) -> bool:
         """Return whether both keys have the same modulus and noise."""
-        return isinstance(other, EncryptionKey) and self._core.id == other._core.id
+        return isinstance(other, EncryptionKey) and self._native.id == other._native.id
 
     def __hash__(self) -> int:
         """Return a hash of the identifier."""
-        return hash(self._core.id)
+        return hash(self._native.id)
 
     def __repr__(self) -> str:
         """Name the key by its identifier."""
@@ -196,14 +197,14 @@ class Packing:
     (88, 23)
     """
 
-    __slots__ = ("_core", "_key", "_terms", "_value_bits")
+    __slots__ = ("_key", "_native", "_terms", "_value_bits")
 
     def __init__(self, key: EncryptionKey, value_bits: int, terms: int) -> None:
         """Make the packing of a key. :meth:`EncryptionKey.packing` does the same."""
         self._key = key
         self._value_bits = _small(value_bits, "value_bits", 64)
         self._terms = _small(terms, "terms", (1 << 63) - 1)
-        self._core = _core.Layout(key._core, self._value_bits, self._terms)
+        self._native = _core.Layout(key._native, self._value_bits, self._terms)
 
     @property
     def value_bits(self) -> int:
@@ -218,12 +219,12 @@ class Packing:
     @property
     def slots(self) -> int:
         """How many values a ciphertext holds."""
-        return self._core.slots
+        return self._native.slots
 
     @property
     def slot_bits(self) -> int:
         """The bits of one value and of its sums."""
-        return self._core.slot_bits
+        return self._native.slot_bits
 
     def _check_key(self, key: EncryptionKey) -> None:
         if key != self._key:
@@ -263,21 +264,21 @@ class Pool:
     7
     """
 
-    __slots__ = ("_core", "_key")
+    __slots__ = ("_key", "_native")
 
     def __init__(self, key: EncryptionKey) -> None:
         """Make an empty pool. :meth:`EncryptionKey.pool` does the same."""
         self._key = key
-        self._core = _core.Pool(key._core)
+        self._native = _core.Pool(key._native)
 
     def refill(self, count: int, *, threads: int | None = None) -> None:
         """Add noise for ``count`` ciphertexts."""
         _check_threads(threads)
-        self._core.refill(_small(count, "count", 1 << 40), threads)
+        self._native.refill(_small(count, "count", 1 << 40), threads)
 
     def clear(self) -> None:
         """Throw all noise away."""
-        self._core.clear()
+        self._native.clear()
 
     @property
     def key(self) -> EncryptionKey:
@@ -286,7 +287,7 @@ class Pool:
 
     def __len__(self) -> int:
         """Return for how many ciphertexts there is noise."""
-        return len(self._core)
+        return len(self._native)
 
     def __repr__(self) -> str:
         """Name the key and the size."""
@@ -309,19 +310,21 @@ class DecryptionKey:
     True
     """
 
-    __slots__ = ("_core", "_encryption_key")
+    __slots__ = ("_encryption_key", "_native")
 
-    _core: _core.DecryptionKey
+    _native: _core.DecryptionKey
     _encryption_key: EncryptionKey
 
     def __init__(self) -> None:
         """Refuse: keys come from constructors with names."""
-        raise TypeError("use DecryptionKey.generate, DecryptionKey.open or DecryptionKey.from_unprotected_bytes")
+        raise TypeError(
+            "use DecryptionKey.generate, DecryptionKey.open or DecryptionKey.from_unprotected_bytes"
+        )
 
     @classmethod
     def _of(cls, core: _core.DecryptionKey) -> DecryptionKey:
         key = cls.__new__(cls)
-        key._core = core
+        key._native = core
         key._encryption_key = EncryptionKey._of(core.encryption_key)
         return key
 
@@ -348,7 +351,7 @@ class DecryptionKey:
         A passphrase in a ``bytearray`` is overwritten with zeros.
         """
         with _Passphrase(passphrase):
-            return self._core.seal(passphrase)
+            return self._native.seal(passphrase)
 
     @classmethod
     def open(cls, data: bytes, passphrase: bytes | bytearray) -> DecryptionKey:
@@ -361,7 +364,7 @@ class DecryptionKey:
 
     def to_unprotected_bytes(self) -> bytes:
         """Return the secret key in the clear. Whoever reads these bytes can decrypt everything."""
-        p, q = self._core.factors()
+        p, q = self._native.factors()
         return _UNPROTECTED_MAGIC + bytes([_NOISES.index(self._encryption_key.noise)]) + p + q
 
     @classmethod
@@ -370,7 +373,12 @@ class DecryptionKey:
         data = _bytes(data, "a key")
         start = len(_UNPROTECTED_MAGIC)
         factors = data[start + 1 :]
-        if data[:start] != _UNPROTECTED_MAGIC or not factors or len(factors) % 2 or data[start] >= len(_NOISES):
+        if (
+            data[:start] != _UNPROTECTED_MAGIC
+            or not factors
+            or len(factors) % 2
+            or data[start] >= len(_NOISES)
+        ):
             raise InvalidValue("the bytes are not an unprotected secret key", "key_format")
         half = len(factors) // 2
         core = _core.DecryptionKey.from_factors(factors[:half], factors[half:], _NOISES[data[start]])
@@ -389,14 +397,14 @@ class DecryptionKey:
         self._check(array, threads)
         if array._packing is not None:
             integers = np.empty(array.shape, np.int64)
-            self._core.decrypt_packed(array._core, integers.reshape(-1), array._packing._core, threads)
+            self._native.decrypt_packed(array._native, integers.reshape(-1), array._packing._native, threads)
             return integers if array.scale_bits is None else np.ldexp(integers, -array.scale_bits)
         if array.scale_bits is not None:
             fractions = np.empty(array.shape, np.float64)
-            self._core.decrypt_fractions(array._core, fractions.reshape(-1), array.scale_bits, threads)
+            self._native.decrypt_fractions(array._native, fractions.reshape(-1), array.scale_bits, threads)
             return fractions
         integers = np.empty(array.shape, np.int64)
-        self._core.decrypt_integers(array._core, integers.reshape(-1), threads)
+        self._native.decrypt_integers(array._native, integers.reshape(-1), threads)
         return integers
 
     def decrypt_integers(self, array: EncryptedArray, *, threads: int | None = None) -> NDArray[np.object_]:
@@ -404,9 +412,9 @@ class DecryptionKey:
         self._check(array, threads)
         if array._packing is not None:
             flat = np.empty(array.size, np.int64)
-            self._core.decrypt_packed(array._core, flat, array._packing._core, threads)
+            self._native.decrypt_packed(array._native, flat, array._packing._native, threads)
             return flat.astype(object).reshape(array.shape)
-        residues = self._core.decrypt_residues(array._core, threads)
+        residues = self._native.decrypt_residues(array._native, threads)
         n = self._encryption_key.n
         integers = np.empty(array.size, object)
         for i, residue in enumerate(_split(residues, n)):
@@ -452,10 +460,10 @@ class EncryptedArray:
     array([4, 6])
     """
 
-    __slots__ = ("_core", "_form", "_key", "_shape", "_terms")
+    __slots__ = ("_form", "_key", "_native", "_shape", "_terms")
     __array_ufunc__ = None  # numpy leaves `array + encrypted` to this class
 
-    _core: _core.Ciphertexts
+    _native: _core.Ciphertexts
     _form: _Form
     _key: EncryptionKey
     _shape: tuple[int, ...]
@@ -476,7 +484,7 @@ class EncryptedArray:
         terms: int,
     ) -> EncryptedArray:
         array = cls.__new__(cls)
-        array._key, array._core, array._shape = key, core, shape
+        array._key, array._native, array._shape = key, core, shape
         array._form, array._terms = _Form(scale_bits, packing), terms
         return array
 
@@ -518,12 +526,12 @@ class EncryptedArray:
     @property
     def ciphertexts(self) -> int:
         """The number of ciphertexts."""
-        return len(self._core)
+        return len(self._native)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the ciphertexts."""
-        return len(self._core) * (self._key.bits // 4)
+        return len(self._native) * (self._key.bits // 4)
 
     def __len__(self) -> int:
         """Return the length of the first dimension."""
@@ -547,7 +555,7 @@ class EncryptedArray:
             self._check_operand(other)
             left, right = _broadcast(self, other)
             terms = self._more_terms(other._terms)
-            return self._with(left._core.add(right._core, threads), left._shape, terms)
+            return self._with(left._native.add(right._native, threads), left._shape, terms)
         return self._add_numbers(other, threads)
 
     def subtract(self, other: EncryptedArray | ArrayLike, *, threads: int | None = None) -> EncryptedArray:
@@ -562,11 +570,11 @@ class EncryptedArray:
         _check_threads(threads)
         integers = _factors(factors)
         if self._packing is not None:
-            if integers.size != 1 or integers.ndim > 0 and integers.shape != self._shape:
+            if integers.size != 1 or (integers.ndim > 0 and integers.shape != self._shape):
                 raise InvalidValue("a packed array can be multiplied by one integer only", "packing")
             largest = abs(int(integers.reshape(-1)[0]))
             terms = self._check_terms(self._terms * max(largest, 1))
-            return self._with(self._product(integers, len(self._core), threads), self._shape, terms)
+            return self._with(self._product(integers, len(self._native), threads), self._shape, terms)
         array, shape = self, np.broadcast_shapes(self._shape, integers.shape)
         if shape != self._shape:
             array = self._broadcast_to(shape)
@@ -576,25 +584,27 @@ class EncryptedArray:
     def negate(self, *, threads: int | None = None) -> EncryptedArray:
         """Return the values with the other sign. ``-`` before an array does the same."""
         _check_threads(threads)
-        return self._with(self._core.negate(threads), self._shape, self._terms)
+        return self._with(self._native.negate(threads), self._shape, self._terms)
 
     def rerandomize(self, *, threads: int | None = None) -> EncryptedArray:
         """Return ciphertexts of the same values that nobody can link to these."""
         _check_threads(threads)
-        return self._with(self._core.rerandomize(threads), self._shape, self._terms)
+        return self._with(self._native.rerandomize(threads), self._shape, self._terms)
 
     def sum(self, axis: int | None = None, *, threads: int | None = None) -> EncryptedArray:
         """Return the sum of all values, or the sums along an axis."""
         _check_threads(threads)
         self._check_unpacked("summed up within itself; add whole arrays instead")
         if axis is None:
-            return self._with(self._core.sum_rows(1, self.size, threads), ())
+            return self._with(self._native.sum_rows(1, self.size, threads), ())
         axis = operator.index(axis)
         if not -self.ndim <= axis < self.ndim:
-            raise InvalidValue(f"axis {axis} is out of range for an array of {self.ndim} dimensions", "length")
+            raise InvalidValue(
+                f"axis {axis} is out of range for an array of {self.ndim} dimensions", "length"
+            )
         last = np.moveaxis(self._positions(), axis, -1)
         shape = last.shape[:-1]
-        flat = self._core.take(np.ascontiguousarray(last).reshape(-1))
+        flat = self._native.take(np.ascontiguousarray(last).reshape(-1))
         return self._with(flat.sum_rows(math.prod(shape), last.shape[-1], threads), shape)
 
     def reshape(self, *shape: SupportsIndex | tuple[SupportsIndex, ...]) -> EncryptedArray:
@@ -604,17 +614,17 @@ class EncryptedArray:
             new = self._positions().reshape(cast("tuple[int, ...]", wanted)).shape
         except ValueError as error:
             raise InvalidValue(str(error), "length") from None
-        return self._with(self._core, new, self._terms)
+        return self._with(self._native, new, self._terms)
 
     def ravel(self) -> EncryptedArray:
         """Return the same ciphertexts in one dimension."""
-        return self._with(self._core, (self.size,), self._terms)
+        return self._with(self._native, (self.size,), self._terms)
 
     def __getitem__(self, index: _Index) -> EncryptedArray:
         """Return the values that numpy would return for this index."""
         self._check_unpacked("indexed")
         chosen = np.asarray(self._positions()[index])
-        return self._with(self._core.take(np.ascontiguousarray(chosen).reshape(-1)), chosen.shape)
+        return self._with(self._native.take(np.ascontiguousarray(chosen).reshape(-1)), chosen.shape)
 
     def __add__(self, other: EncryptedArray | ArrayLike) -> EncryptedArray:
         """Return :meth:`add`."""
@@ -652,10 +662,12 @@ class EncryptedArray:
         """Return the array as bytes: a header with key, shape, fractional bits and packing, and the ciphertexts."""
         _check_threads(threads)
         scale = _NO_SCALE if self.scale_bits is None else self.scale_bits
-        value_bits, terms = (0, 0) if self._packing is None else (self._packing.value_bits, self._packing.terms)
+        value_bits, terms = (
+            (0, 0) if self._packing is None else (self._packing.value_bits, self._packing.terms)
+        )
         header = struct.pack(">HBQQB", scale, value_bits, terms, self._terms, self.ndim)
         shape = struct.pack(f">{self.ndim}Q", *self._shape)
-        return b"".join([_MAGIC, self._key._core.id, header, shape, self._core.to_wire(threads)])
+        return b"".join([_MAGIC, self._key._native.id, header, shape, self._native.to_wire(threads)])
 
     @classmethod
     def from_bytes(cls, data: bytes, key: EncryptionKey, *, threads: int | None = None) -> EncryptedArray:
@@ -665,7 +677,7 @@ class EncryptedArray:
         fixed = len(_MAGIC) + 32
         if len(data) < fixed + 20 or data[: len(_MAGIC)] != _MAGIC:
             raise InvalidValue("the bytes are not an encrypted array", "encoding")
-        if data[len(_MAGIC) : fixed] != key._core.id:
+        if data[len(_MAGIC) : fixed] != key._native.id:
             raise KeyMismatch("the array was encrypted with another key", "key_id")
         scale, value_bits, terms, used, ndim = struct.unpack_from(">HBQQB", data, fixed)
         start = fixed + 20 + 8 * ndim
@@ -679,13 +691,13 @@ class EncryptedArray:
             raise InvalidValue("the encrypted array does not have as many ciphertexts as its shape", "length")
         if used < 1 or (packing is not None and used > packing.terms):
             raise InvalidValue("the encrypted array has more terms than its packing allows", "terms")
-        core = key._core.read_wire(data[start:], threads)
+        core = key._native.read_wire(data[start:], threads)
         return cls._of(key, core, shape, None if scale == _NO_SCALE else scale, packing, used)
 
     def to_ints(self, *, threads: int | None = None) -> list[int]:
         """Return the ciphertexts as integers modulo ``n ** 2``, the form of python-paillier."""
         _check_threads(threads)
-        return [int.from_bytes(integer, "big") for integer in self._core.to_integers(threads)]
+        return [int.from_bytes(integer, "big") for integer in self._native.to_integers(threads)]
 
     @classmethod
     def from_ints(
@@ -706,10 +718,12 @@ class EncryptedArray:
             if not 0 < ciphertext < 1 << 8 * width:
                 raise InvalidValue(f"ciphertext {index} is out of range", "ct_range")
             integers.append(ciphertext.to_bytes(width, "big"))
-        core = key._core.read_integers(integers, threads)
+        core = key._native.read_integers(integers, threads)
         return cls._of(key, core, (len(integers),), _scale(scale_bits), None, 1)
 
-    def __reduce__(self) -> tuple[Callable[[bytes, EncryptionKey], EncryptedArray], tuple[bytes, EncryptionKey]]:
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[[bytes, EncryptionKey], EncryptedArray], tuple[bytes, EncryptionKey]]:
         """Pickle the array, which is public, with its key."""
         return (_read_array, (self.to_bytes(), self._key))
 
@@ -718,22 +732,25 @@ class EncryptedArray:
         if self._packing is not None:
             pairs, shape = _numbers(_spread(numbers, self._shape), self.scale_bits, self._key.n)
             terms = self._more_terms(1)
-            core = self._core.add_packed(pairs, self._packing._core, threads)
+            core = self._native.add_packed(pairs, self._packing._native, threads)
             return self._with(core, shape, terms)
         shape = np.broadcast_shapes(self._shape, np.shape(numbers))
         array = self if shape == self._shape else self._broadcast_to(shape)
         pairs, _ = _numbers(_spread(numbers, shape), self.scale_bits, self._key.n)
-        return array._with(array._core.add_numbers(pairs, threads), shape)
+        return array._with(array._native.add_numbers(pairs, threads), shape)
 
     def _product(self, integers: NDArray[Any], count: int, threads: int | None) -> _core.Ciphertexts:
         if integers.dtype == object:
             half = self._key.n // 2
             flat = [int(integer) for integer in np.broadcast_to(integers.reshape(-1), (count,))]
             if any(abs(integer) > half for integer in flat):
-                raise InvalidValue("a factor is out of range; its magnitude must be below half the modulus", "plaintext_range")
-            return self._core.mul_large([_sign_and_magnitude(integer) for integer in flat], threads)
+                raise InvalidValue(
+                    "a factor is out of range; its magnitude must be below half the modulus",
+                    "plaintext_range",
+                )
+            return self._native.mul_large([_sign_and_magnitude(integer) for integer in flat], threads)
         small = np.ascontiguousarray(np.broadcast_to(integers.reshape(-1), (count,)), np.int64)
-        return self._core.mul_small(small, threads)
+        return self._native.mul_small(small, threads)
 
     def _check_operand(self, other: EncryptedArray) -> None:
         if other._key != self._key:
@@ -756,7 +773,9 @@ class EncryptedArray:
     def _check_terms(self, terms: int) -> int:
         packing = self._packing
         if packing is not None and terms > packing.terms:
-            raise InvalidValue(f"the packing has room for {packing.terms} terms, and the sum has {terms}", "terms")
+            raise InvalidValue(
+                f"the packing has room for {packing.terms} terms, and the sum has {terms}", "terms"
+            )
         return terms
 
     def _positions(self) -> NDArray[np.int64]:
@@ -765,7 +784,7 @@ class EncryptedArray:
     def _broadcast_to(self, shape: tuple[int, ...]) -> EncryptedArray:
         self._check_unpacked("broadcast to another shape")
         positions = np.ascontiguousarray(np.broadcast_to(self._positions(), shape))
-        return self._with(self._core.take(positions.reshape(-1)), shape)
+        return self._with(self._native.take(positions.reshape(-1)), shape)
 
 
 def _read_array(data: bytes, key: EncryptionKey) -> EncryptedArray:
@@ -800,7 +819,9 @@ def _numbers(values: ArrayLike, scale_bits: int | None, n: int) -> tuple[Any, tu
             raise TypeError(f"arrays of {array.dtype} are not supported; convert to float64")
         return (np.ascontiguousarray(array, np.float64).reshape(-1), scale), array.shape
     if kind == "f":
-        raise TypeError(f"arrays of {array.dtype} need `scale_bits`, the number of bits after the binary point")
+        raise TypeError(
+            f"arrays of {array.dtype} need `scale_bits`, the number of bits after the binary point"
+        )
     if kind == "i" or (kind == "u" and array.dtype.itemsize < 8):
         return (np.ascontiguousarray(array, np.int64).reshape(-1), None), array.shape
     if kind == "u":
@@ -824,7 +845,10 @@ def _public_array(values: ArrayLike) -> NDArray[Any]:
     if array.dtype.kind == "f" and not isinstance(values, np.ndarray | np.generic | float):
         # numpy makes floats of lists that mix large positive with negative integers.
         objects = np.array(values, dtype=object)
-        if all(isinstance(value, int) and not isinstance(value, bool) for value in objects.flat) and objects.size:
+        if (
+            all(isinstance(value, int) and not isinstance(value, bool) for value in objects.flat)
+            and objects.size
+        ):
             return objects
     return array
 
@@ -837,7 +861,8 @@ def _residues(array: NDArray[Any], n: int) -> tuple[bytes, int]:
         integer = int(value)
         if abs(integer) > half:
             raise InvalidValue(
-                "the plaintext is out of range; its magnitude must be below half the modulus", "plaintext_range"
+                "the plaintext is out of range; its magnitude must be below half the modulus",
+                "plaintext_range",
             )
         parts.append((integer % n).to_bytes(width, "big"))
     return b"".join(parts), -1
@@ -863,9 +888,12 @@ def _negated(values: ArrayLike, scale_bits: int | None) -> ArrayLike:
     kind = array.dtype.kind
     if kind == "f" or (scale_bits is not None and kind in "iu"):
         return cast(ArrayLike, -array.astype(np.float64))
+    if kind == "i" and not np.any(array == _INT64_MIN):
+        return cast(ArrayLike, -array.astype(np.int64))
     if kind in "iuO":
-        objects = array.astype(object)
-        return cast(ArrayLike, np.array(-objects, dtype=object)) if array.shape else int(-objects.item())
+        negated = np.empty(array.shape, object)
+        negated[...] = -array.astype(object)
+        return cast(ArrayLike, negated)
     raise TypeError(f"arrays of {array.dtype} cannot be subtracted; use integers or floats")
 
 

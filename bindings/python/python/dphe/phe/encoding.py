@@ -94,6 +94,8 @@ class EncodedNumber:
     def decrease_exponent_to(self: _Self, new_exp: int) -> _Self:
         """Return the same number with a smaller exponent."""
         if new_exp > self.exponent:
-            raise ValueError(f"New exponent {new_exp} should be more negative than old exponent {self.exponent}")
+            raise ValueError(
+                f"New exponent {new_exp} should be more negative than old exponent {self.exponent}"
+            )
         factor = self.BASE ** (self.exponent - new_exp)
         return self.__class__(self.public_key, self.encoding * factor % self.public_key.n, new_exp)

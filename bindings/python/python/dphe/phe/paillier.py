@@ -65,7 +65,9 @@ def _factors(n_length: int) -> tuple[int, int]:
     """Return two different primes whose product has that many bits and is prime to the totient."""
     if n_length < 2048:
         warnings.warn(
-            f"a key of {n_length} bits protects nothing; use 2048 bits or more", InsecureKeyWarning, stacklevel=3
+            f"a key of {n_length} bits protects nothing; use 2048 bits or more",
+            InsecureKeyWarning,
+            stacklevel=3,
         )
     while True:
         p = getprimeover(n_length // 2)
@@ -112,7 +114,9 @@ class PaillierPublicKey:
         """Encrypt an integer modulo ``n``, with noise from ``r_value`` or from the operating system's randomness."""
         return self._integer(self._raw_encrypt(plaintext, r_value))
 
-    def encrypt(self, value: Any, precision: float | None = None, r_value: int | None = None) -> EncryptedNumber:
+    def encrypt(
+        self, value: Any, precision: float | None = None, r_value: int | None = None
+    ) -> EncryptedNumber:
         """Encrypt an int, a float or an :class:`EncodedNumber`. ``precision`` rounds a float."""
         encoding = value if isinstance(value, EncodedNumber) else EncodedNumber.encode(self, value, precision)
         return self.encrypt_encoded(encoding, r_value)
@@ -145,7 +149,9 @@ class PaillierPublicKey:
             return self._native.encrypt((self._residue(plaintext), -1), self._noise(), 1)
         if self._native is not None and r_value is not None and r_value != 1:
             try:
-                return self._native.encrypt_with_nonce(self._residue(plaintext), self._bytes(r_value % self.n))
+                return self._native.encrypt_with_nonce(
+                    self._residue(plaintext), self._bytes(r_value % self.n)
+                )
             except DpheError:
                 pass  # An `r_value` that is no unit is for Python's integers.
         noise = self.get_random_lt_n() if r_value is None else r_value
@@ -234,7 +240,9 @@ class PaillierPrivateKey:
         return self.decrypt_encoded(encrypted_number).decode()
 
     def decrypt_encoded(
-        self, encrypted_number: EncryptedNumber, Encoding: type[EncodedNumber] | None = None  # noqa: N803
+        self,
+        encrypted_number: EncryptedNumber,
+        Encoding: type[EncodedNumber] | None = None,
     ) -> EncodedNumber:
         """Decrypt a number, and leave it encoded. ``Encoding`` is the class of the result."""
         self._check(encrypted_number)
@@ -302,7 +310,9 @@ class PaillierPrivateKey:
 
     def _check(self, encrypted_number: EncryptedNumber) -> None:
         if not isinstance(encrypted_number, EncryptedNumber):
-            raise TypeError(f"Expected encrypted_number to be an EncryptedNumber not: {type(encrypted_number)}")
+            raise TypeError(
+                f"Expected encrypted_number to be an EncryptedNumber not: {type(encrypted_number)}"
+            )
         if self.public_key != encrypted_number.public_key:
             raise ValueError("encrypted_number was encrypted against a different key!")
 
@@ -361,7 +371,9 @@ class EncryptedNumber:
         self.__is_obfuscated = False
 
     @classmethod
-    def _of(cls, public_key: PaillierPublicKey, raw: _Raw, exponent: int, obfuscated: bool) -> EncryptedNumber:
+    def _of(
+        cls, public_key: PaillierPublicKey, raw: _Raw, exponent: int, obfuscated: bool
+    ) -> EncryptedNumber:
         number = cls.__new__(cls)
         number.public_key, number.exponent, number._raw = public_key, exponent, raw
         number.__is_obfuscated = obfuscated
@@ -397,11 +409,11 @@ class EncryptedNumber:
 
     def __sub__(self, other: Any) -> EncryptedNumber:
         """Return the difference."""
-        return self + (other * -1)
+        return self.__add__(other * -1)
 
     def __rsub__(self, other: Any) -> EncryptedNumber:
         """Return the difference of a public number and this one."""
-        return other + (self * -1)
+        return self.__mul__(-1).__add__(other)
 
     def __truediv__(self, scalar: Any) -> EncryptedNumber:
         """Return the product with the inverse of a public number."""
@@ -416,7 +428,9 @@ class EncryptedNumber:
     def decrease_exponent_to(self, new_exp: int) -> EncryptedNumber:
         """Return an encryption of the same number with a smaller exponent."""
         if new_exp > self.exponent:
-            raise ValueError(f"New exponent {new_exp} should be more negative than old exponent {self.exponent}")
+            raise ValueError(
+                f"New exponent {new_exp} should be more negative than old exponent {self.exponent}"
+            )
         factor = pow(EncodedNumber.BASE, self.exponent - new_exp)
         return EncryptedNumber._of(self.public_key, self._times(factor % self.public_key.n), new_exp, False)
 

@@ -86,7 +86,7 @@ def invert(a: int, b: int) -> int:
         raise ZeroDivisionError("invert() no inverse exists") from None
 
 
-def getprimeover(N: int) -> int:  # noqa: N803 (python-paillier's name)
+def getprimeover(N: int) -> int:
     """Return a random prime of ``N`` bits."""
     while True:
         candidate = secrets.randbits(N) | 1 | 1 << (N - 1) if N > 2 else 2 + secrets.randbelow(2)
@@ -94,7 +94,7 @@ def getprimeover(N: int) -> int:  # noqa: N803 (python-paillier's name)
             return candidate
 
 
-def isqrt(N: int) -> int:  # noqa: N803 (python-paillier's name)
+def isqrt(N: int) -> int:
     """Return the integer square root."""
     return math.isqrt(N)
 
