@@ -6,12 +6,13 @@ use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
 use crate::arith::lanes::Lanes;
-use crate::arith::nat::Limbs;
+use crate::arith::nat::{self, Limbs};
+use crate::arith::pow::{self, Exponent};
 use crate::arith::units::{Canonical, Mont, N2, Number, Value};
 use crate::ciphertext::Digits;
 use crate::{EncryptionKey, Error, Threads};
 
-/// The noise of one ciphertext, `h_s^r` for a fresh secret `r`. An encryption consumes it. It cannot be
+/// The noise of one ciphertext, `h_s^r` for a fresh secret `r` (or `r^n`, see [`NoiseMode`](crate::NoiseMode)). An encryption consumes it. It cannot be
 /// copied, stored or sent.
 pub struct Blinding {
     key: EncryptionKey,
@@ -36,25 +37,55 @@ impl EncryptionKey {
     /// Makes `count` blindings. The exponents are drawn from `rng` in order, so the result does not depend on
     /// the number of threads.
     pub fn blindings(&self, count: usize, rng: &mut impl CryptoRng, threads: Threads) -> Vec<Blinding> {
-        let bits = self.exponent_bits();
-        let exponents: Vec<Limbs> = (0..count)
-            .map(|_| {
-                let mut limbs = Zeroizing::new(vec![0u64; (bits as usize).div_ceil(64)]);
-                limbs.iter_mut().for_each(|limb| *limb = rng.next_u64());
-                if let (Some(last), 1..) = (limbs.last_mut(), bits % 64) {
-                    *last &= (1 << (bits % 64)) - 1;
-                }
-                limbs
-            })
-            .collect();
         let n = self.modulus();
-        let noise = self.noise();
-        threads.map(count, n.lanes(), |range| {
-            let mut results: Vec<_> = range.clone().map(|_| n.number()).collect();
-            noise.pow(n, &exponents[range], &mut results.iter_mut().map(Value::view_mut).collect::<Vec<_>>());
-            results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
-        })
+        match self.noise() {
+            Ok(powers) => {
+                let bits = self.exponent_bits();
+                let exponents: Vec<Limbs> = (0..count).map(|_| random_bits(bits, rng)).collect();
+                threads.map(count, n.lanes(), |range| {
+                    let mut results: Vec<_> = range.clone().map(|_| n.number()).collect();
+                    let mut targets: Vec<_> = results.iter_mut().map(Value::view_mut).collect();
+                    powers.pow(n, &exponents[range], &mut targets);
+                    results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
+                })
+            }
+            Err(exponent) => {
+                // With 128 bits more than the modulus, the remainders are uniform up to 2^-128.
+                let bits = 64 * n.limbs() as u32 + 128;
+                let roots: Vec<Limbs> = (0..count).map(|_| random_bits(bits, rng)).collect();
+                threads.map(count, n.lanes(), |range| self.textbook_blindings(&roots[range], exponent))
+            }
+        }
     }
+
+    /// Returns `r^n` modulo `n^2` for each of the numbers `r`. A random number is a unit unless it finds a factor of
+    /// the modulus.
+    fn textbook_blindings(&self, roots: &[Limbs], n_as_exponent: &Exponent) -> Vec<Blinding> {
+        let n = self.modulus();
+        let (mut plain, mut base, mut scratch) = (n.pairs(), n.pairs(), n.scratch());
+        let mut all = Vec::with_capacity(roots.len());
+        for roots in roots.chunks(n.lanes()) {
+            let numbers: Vec<_> =
+                roots.iter().map(|r| n.pair(&nat::rem(&nat::from_limbs(r), n.nat()))).collect();
+            let views: Vec<_> = numbers.iter().map(Value::view).collect();
+            n.gather(&mut plain, &views, n.plain_one());
+            n.enter(&mut base, &plain, &mut scratch);
+            let mut powers = pow::pow(n, &base, n_as_exponent, &mut scratch);
+            let powers = n.take_apart(&n.canonical(&mut powers, &mut scratch), roots.len());
+            all.extend(powers.into_iter().map(|digits| Blinding { key: self.clone(), digits }));
+        }
+        all
+    }
+}
+
+/// Draws a random number of `bits` bits.
+fn random_bits(bits: u32, rng: &mut impl CryptoRng) -> Limbs {
+    let mut limbs = Zeroizing::new(vec![0u64; (bits as usize).div_ceil(64)]);
+    limbs.iter_mut().for_each(|limb| *limb = rng.next_u64());
+    if let (Some(last), 1..) = (limbs.last_mut(), bits % 64) {
+        *last &= (1 << (bits % 64)) - 1;
+    }
+    limbs
 }
 
 /// Blindings made ahead of time. They exist in memory only.
@@ -87,6 +118,18 @@ impl BlindingPool {
     /// Returns whether the pool is empty.
     pub fn is_empty(&self) -> bool {
         self.blindings.is_empty()
+    }
+
+    /// Puts blindings that were made elsewhere into the pool.
+    ///
+    /// # Errors
+    /// [`Error::KeyMismatch`] if one of them is for another key. The pool then stays as it was.
+    pub fn put(&mut self, blindings: Vec<Blinding>) -> Result<(), Error> {
+        if blindings.iter().any(|blinding| blinding.key != self.key) {
+            return Err(Error::KeyMismatch);
+        }
+        self.blindings.extend(blindings);
+        Ok(())
     }
 
     /// Takes `count` blindings out of the pool.

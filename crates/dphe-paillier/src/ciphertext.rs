@@ -282,22 +282,78 @@ impl EncryptionKey {
     ) -> Result<Vec<Ciphertext>, Error> {
         same_length(xs.len(), ks.len())?;
         self.check_ciphertexts(xs)?;
+        let magnitudes: Vec<[u64; 1]> = ks.iter().map(|k| [k.unsigned_abs()]).collect();
+        let magnitudes: Vec<&[u64]> = magnitudes.iter().map(|k| &k[..]).collect();
+        let products = self.powers_vartime(xs, &magnitudes, threads);
+        self.negate_some_vartime(products, |i| ks[i] < 0, threads)
+    }
+
+    /// Returns the products of ciphertexts with public integers of any size, each given by whether it is negative and
+    /// by its magnitude (big-endian). The time depends on the integers. A product by zero is the neutral element,
+    /// which has no noise.
+    ///
+    /// # Errors
+    /// [`Error::Length`] or [`Error::KeyMismatch`], [`Error::PlaintextRange`] for a magnitude with more bytes than the
+    /// modulus has.
+    pub fn mul_vartime(
+        &self,
+        xs: &[Ciphertext],
+        ks: &[(bool, &[u8])],
+        threads: Threads,
+    ) -> Result<Vec<Ciphertext>, Error> {
+        same_length(xs.len(), ks.len())?;
+        self.check_ciphertexts(xs)?;
+        let magnitude = |&(_, bytes): &(bool, &[u8])| {
+            let k = nat::from_be_bytes(bytes, self.modulus_bytes()).ok_or(Error::PlaintextRange)?;
+            Ok(nat::limbs(&k, self.modulus().limbs()))
+        };
+        let magnitudes = ks.iter().map(magnitude).collect::<Result<Vec<_>, Error>>()?;
+        let magnitudes: Vec<&[u64]> = magnitudes.iter().map(|k| &k[..]).collect();
+        let products = self.powers_vartime(xs, &magnitudes, threads);
+        self.negate_some_vartime(products, |i| ks[i].0, threads)
+    }
+
+    /// Returns the negated ciphertexts: they decrypt to the plaintexts with the other sign. Ciphertexts are public,
+    /// and the time depends on them.
+    ///
+    /// # Errors
+    /// [`Error::KeyMismatch`].
+    pub fn negate_vartime(&self, xs: &[Ciphertext], threads: Threads) -> Result<Vec<Ciphertext>, Error> {
+        self.check_ciphertexts(xs)?;
+        self.negate_some_vartime(xs.to_vec(), |_| true, threads)
+    }
+
+    /// Returns `xs[i]` to the public power `ks[i]`, a little-endian number.
+    fn powers_vartime(&self, xs: &[Ciphertext], ks: &[&[u64]], threads: Threads) -> Vec<Ciphertext> {
         let n = self.modulus();
         let buffers = || n.pairs();
-        let products = self.by_group(xs.len(), threads, buffers, |range, z, x, scratch| {
+        self.by_group(xs.len(), threads, buffers, |range, z, x, scratch| {
             n.gather(x, &digits(&xs[range.clone()]), n.one());
-            let exponents: Vec<u64> = ks[range].iter().map(|k| k.unsigned_abs()).collect();
-            *z = pow::pow_small_vartime(n, x, &exponents, scratch);
+            *z = pow::pow_vartime(n, x, &ks[range], scratch);
+        })
+    }
+
+    /// Negates the ciphertexts whose index `chosen` accepts.
+    fn negate_some_vartime(
+        &self,
+        mut xs: Vec<Ciphertext>,
+        chosen: impl Fn(usize) -> bool + Sync,
+        threads: Threads,
+    ) -> Result<Vec<Ciphertext>, Error> {
+        let results = threads.for_each(&mut xs, 1, |start, xs| {
+            for (i, x) in xs.iter_mut().enumerate() {
+                if chosen(start + i) {
+                    *x = self.negated_vartime(x)?;
+                }
+            }
+            Ok(())
         });
-        products
-            .into_iter()
-            .zip(ks)
-            .map(|(x, &k)| if k < 0 { self.negate_vartime(&x) } else { Ok(x) })
-            .collect()
+        results.into_iter().collect::<Result<(), Error>>()?;
+        Ok(xs)
     }
 
     /// Returns `-x`, by the inverse of a pair: `(c0 + c1 n)^-1 = c0^-1 (1 - c1 c0^-1 n)`.
-    fn negate_vartime(&self, x: &Ciphertext) -> Result<Ciphertext, Error> {
+    fn negated_vartime(&self, x: &Ciphertext) -> Result<Ciphertext, Error> {
         let n = self.modulus();
         let [c0, c1] = x.digits().halves().map(|half| nat::from_limbs(&n.representation(&half)));
         let inverse = nat::invert_vartime(&c0, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;

@@ -136,6 +136,9 @@ pub enum Error {
     /// The operating system provides no randomness.
     #[error("the operating system provides no randomness")]
     Randomness,
+    /// The caller broke off the generation of a key.
+    #[error("the generation of the key was cancelled")]
+    Cancelled,
     /// The decryption failed. The reason is not given.
     #[error("the decryption failed")]
     Decryption,
@@ -154,6 +157,42 @@ pub enum Error {
     /// The secret key cannot be decrypted: the passphrase is wrong or the file was altered.
     #[error("the key cannot be decrypted: the passphrase is wrong or the file is damaged")]
     KeyEncrypted,
+}
+
+impl Error {
+    /// Returns the short name of the error, for programs in other languages. It never changes. Where
+    /// `docs/protocol.md`, section 10, has a code for the same thing, the name is equal to the code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::KeySize { .. } => "key_size",
+            Self::KeyEven
+            | Self::KeySmallFactor { .. }
+            | Self::KeyPrime
+            | Self::KeyPerfectPower
+            | Self::KeyDegenerate => "key_modulus",
+            Self::KeyFactors => "key_factors",
+            Self::KeyMismatch => "key_id",
+            Self::PlaintextRange => "plaintext_range",
+            Self::CiphertextLength { .. } => "ct_length",
+            Self::CiphertextRange { .. } => "ct_range",
+            Self::CiphertextUnit { .. } => "ct_unit",
+            Self::Length { .. } => "length",
+            Self::Position { .. } => "position",
+            Self::Terms { .. } => "terms",
+            Self::SlotOverflow { .. } => "slot_overflow",
+            Self::SlotLayout { .. } => "slot_layout",
+            Self::SlotResidue => "slot_residue",
+            Self::PoolEmpty { .. } => "pool_empty",
+            Self::Number { .. } => "number",
+            Self::FractionalBits { .. } => "fractional_bits",
+            Self::Randomness => "randomness",
+            Self::Cancelled => "cancelled",
+            Self::Decryption => "decryption",
+            Self::KeyFormat { .. } => "key_format",
+            Self::KeyKind { .. } => "key_kind",
+            Self::KeyEncrypted => "key_encrypted",
+        }
+    }
 }
 
 /// The kind of a key in a key file.

@@ -1,6 +1,8 @@
 //! Functions that are insecure by design: short keys to reproduce the paper and for tests, chosen factors,
 //! and chosen randomness. Do not use them for data that must stay secret.
 
+use zeroize::Zeroizing;
+
 use crate::arith::nat;
 use crate::arith::pow::{self, Exponent};
 use crate::key::MAX_MODULUS_BYTES;
@@ -52,6 +54,12 @@ pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionK
     }
     let bits = KeyBits::insecure(nat::mul(&p, &q).bits())?;
     DecryptionKey::from_factors(&p, &q, bits, mode)
+}
+
+/// Returns the factors of a secret key, big-endian. Whoever knows one of them can decrypt everything.
+pub fn factors(key: &DecryptionKey) -> [Zeroizing<Vec<u8>>; 2] {
+    let width = key.encryption_key().modulus_bytes().div_ceil(2);
+    [&key.p, &key.q].map(|half| nat::to_be_bytes(half.prime(), width))
 }
 
 /// Encrypts by the textbook as `(1 + m n) r^n` with the caller's `r` (big-endian), a unit below `n`. Using an

@@ -74,6 +74,10 @@ pub enum NoiseMode {
     /// needs the further assumption that, modulo a product of unknown safe primes, short exponents are
     /// indistinguishable from long ones. It is not secure under composite residuosity alone.
     Fast,
+    /// The noise of the textbook: `r^n` for a random `r`. The security rests on composite residuosity alone and
+    /// assumes nothing about the factors, so this mode is for keys that other programs made. It is many times slower,
+    /// because no table of powers helps. Tasks refuse it.
+    Textbook,
 }
 
 impl NoiseMode {
@@ -82,6 +86,7 @@ impl NoiseMode {
         match self {
             Self::Secure => "secure",
             Self::Fast => "fast",
+            Self::Textbook => "textbook",
         }
     }
 
@@ -89,14 +94,25 @@ impl NoiseMode {
         match self {
             Self::Secure => 1,
             Self::Fast => 2,
+            Self::Textbook => 3,
         }
     }
 
     pub(crate) fn from_tag(tag: u8) -> Option<Self> {
-        [Self::Secure, Self::Fast].into_iter().find(|mode| mode.tag() == tag)
+        Self::all().into_iter().find(|mode| mode.tag() == tag)
     }
 
-    /// Returns the bits of a noise exponent.
+    /// Returns all modes.
+    fn all() -> [Self; 3] {
+        [Self::Secure, Self::Fast, Self::Textbook]
+    }
+
+    /// Returns the mode with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Returns the bits of an exponent of the noise base.
     pub(super) fn exponent_bits(self, bits: u32) -> u32 {
         let short = match bits {
             0..=2048 => 224,
@@ -104,7 +120,7 @@ impl NoiseMode {
             3073.. => 304,
         };
         match self {
-            Self::Secure => bits / 2,
+            Self::Secure | Self::Textbook => bits / 2,
             Self::Fast => short.min(bits / 2),
         }
     }

@@ -57,7 +57,7 @@ pub fn encrypt_f64(
     numbers: &[f64],
     fractional_bits: u32,
 ) -> Result<EncryptedVector, Error> {
-    let to_fixed = |(index, &number)| to_fixed_point(index, number, fractional_bits);
+    let to_fixed = |(index, &number)| fixed_point(index, number, fractional_bits);
     encrypt_integers(key, fractional_bits, numbers.iter().enumerate().map(to_fixed))
 }
 
@@ -85,15 +85,35 @@ pub fn decrypt(secret: &DecryptionKey, vector: &EncryptedVector) -> Result<Vec<i
 /// # Errors
 /// [`Error::Number`] for a number that needs more than 128 bits in fixed point, otherwise as [`decrypt`].
 pub fn decrypt_f64(secret: &DecryptionKey, vector: &EncryptedVector) -> Result<Vec<f64>, Error> {
-    let unit = power_of_two(vector.fractional_bits);
-    decrypt_plaintexts(secret, vector)?
-        .iter()
-        .enumerate()
-        .map(|(index, plaintext)| {
-            let fixed = plaintext.to_i128();
-            fixed.map(|fixed| fixed as f64 / unit).ok_or(Error::Number { index, reason: TOO_LARGE })
-        })
-        .collect()
+    let plaintexts = decrypt_plaintexts(secret, vector)?;
+    let read = |(index, plaintext)| fraction(index, plaintext, vector.fractional_bits);
+    plaintexts.iter().enumerate().map(read).collect()
+}
+
+/// Returns a number times `2^fractional_bits`, rounded to the nearest integer. `index` is for the error.
+///
+/// # Errors
+/// [`Error::Number`] as for [`encrypt_f64`].
+pub fn fixed_point(index: usize, number: f64, fractional_bits: u32) -> Result<i128, Error> {
+    if !number.is_finite() {
+        return Err(Error::Number { index, reason: "is not finite" });
+    }
+    // A product with a power of two is exact unless it overflows, which the comparison notices.
+    let scaled = Zeroizing::new((number * power_of_two(fractional_bits)).round_ties_even());
+    if scaled.abs() < power_of_two(126) {
+        Ok(*scaled as i128)
+    } else {
+        Err(Error::Number { index, reason: TOO_LARGE })
+    }
+}
+
+/// Returns the number whose fixed-point form a plaintext holds, rounded to the nearest `f64`. `index` is for the error.
+///
+/// # Errors
+/// [`Error::Number`] as for [`decrypt_f64`].
+pub fn fraction(index: usize, plaintext: &Plaintext, fractional_bits: u32) -> Result<f64, Error> {
+    let fixed = plaintext.to_i128().ok_or(Error::Number { index, reason: TOO_LARGE })?;
+    Ok(fixed as f64 / power_of_two(fractional_bits))
 }
 
 /// A vector of encrypted numbers with one public number of fractional bits, which is 0 for integers.
@@ -196,19 +216,6 @@ fn encrypt_integers(
 
 fn decrypt_plaintexts(secret: &DecryptionKey, vector: &EncryptedVector) -> Result<Vec<Plaintext>, Error> {
     secret.decrypt_all(&vector.ciphertexts, &mut os_rng()?, Threads::all())
-}
-
-fn to_fixed_point(index: usize, number: f64, fractional_bits: u32) -> Result<i128, Error> {
-    if !number.is_finite() {
-        return Err(Error::Number { index, reason: "is not finite" });
-    }
-    // A product with a power of two is exact unless it overflows, which the comparison notices.
-    let scaled = Zeroizing::new((number * power_of_two(fractional_bits)).round_ties_even());
-    if scaled.abs() < power_of_two(126) {
-        Ok(*scaled as i128)
-    } else {
-        Err(Error::Number { index, reason: TOO_LARGE })
-    }
 }
 
 /// Returns `2^bits`, or infinity if it is too large for an `f64`.

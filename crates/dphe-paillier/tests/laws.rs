@@ -351,3 +351,86 @@ fn textbook_ciphertexts_decrypt() {
     let integer = key.to_integers(&[x], Threads::ONE).unwrap();
     assert_eq!(num_bigint::BigUint::from_bytes_be(&integer[0]), expected);
 }
+
+#[test]
+fn textbook_noise_decrypts_and_is_fresh() {
+    let [p, q] = hazmat::factors(&KEY);
+    let secret = hazmat::decryption_key(&p, &q, NoiseMode::Textbook).unwrap();
+    let key = secret.encryption_key();
+    assert_ne!(key.id(), KEY.encryption_key().id());
+    assert_eq!(key.prepare(), 0);
+    let values: Vec<i128> = (0..11).map(|i| i * i * i - 99).collect();
+    let one = encrypt(key, &values, 5);
+    assert_eq!(decrypt(&secret, &one), values);
+    let other = encrypt(key, &values, 6);
+    assert!(one.iter().zip(&other).all(|(a, b)| a != b && !a.is_trivial()));
+    let in_threads = key.encrypt_all(&plaintexts(key, &values), &mut rng(5), Threads::new(3)).unwrap();
+    assert_eq!(in_threads, one);
+    // Noise is an n-th power: multiplied by the totient and reduced modulo n^2, an encryption of 0 is 1.
+    let zero = key.to_integers(&encrypt(key, &[0], 7), Threads::ONE).unwrap();
+    let [p, q] = [&p, &q].map(|x| num_bigint::BigUint::from_bytes_be(x));
+    let n = &p * &q;
+    let zero = num_bigint::BigUint::from_bytes_be(&zero[0]);
+    assert_eq!(zero.modpow(&((p - 1u32) * (q - 1u32)), &(&n * &n)), 1u32.into());
+    let reread = hazmat::read_public_key(&key.to_bytes()).unwrap();
+    assert_eq!((reread.mode(), &reread), (NoiseMode::Textbook, key));
+}
+
+#[test]
+fn products_with_large_integers_decrypt_to_products() {
+    let key = KEY.encryption_key();
+    let n = num_bigint::BigInt::from_bytes_be(num_bigint::Sign::Plus, &key.modulus_be_bytes());
+    let values: Vec<i128> = vec![1, -1, 7, -12_345, 0, 1 << 100, 3];
+    let mut factors: Vec<num_bigint::BigInt> =
+        [1i64, 0, -3, 1 << 62].into_iter().map(num_bigint::BigInt::from).collect();
+    factors.extend([&n / 2, -(&n / 3), &n - 1]);
+    let bytes: Vec<_> = factors.iter().map(num_bigint::BigInt::to_bytes_be).collect();
+    let ks: Vec<_> =
+        bytes.iter().map(|(sign, bytes)| (*sign == num_bigint::Sign::Minus, &bytes[..])).collect();
+    let products = key.mul_vartime(&encrypt(key, &values, 1), &ks, Threads::new(2)).unwrap();
+    let products = KEY.decrypt_all(&products, &mut rng(9), Threads::ONE).unwrap();
+    for ((product, value), factor) in products.iter().zip(&values).zip(&factors) {
+        let residue = num_bigint::BigInt::from_bytes_be(num_bigint::Sign::Plus, &product.to_residue_bytes());
+        assert_eq!(residue, ((value * factor) % &n + &n) % &n, "{value} * {factor}");
+    }
+    let long = vec![1; key.modulus_bytes() + 1];
+    let refused = key.mul_vartime(&encrypt(key, &[1], 1), &[(false, &long)], Threads::ONE);
+    assert_eq!(refused.unwrap_err(), Error::PlaintextRange);
+    let refused = key.mul_vartime(&encrypt(key, &[1], 1), &[], Threads::ONE);
+    assert_eq!(refused.unwrap_err(), Error::Length { expected: 1, found: 0 });
+}
+
+#[test]
+fn negated_ciphertexts_decrypt_to_negated_plaintexts() {
+    let key = KEY.encryption_key();
+    let values: Vec<i128> = (-9..9).collect();
+    let negated = key.negate_vartime(&encrypt(key, &values, 1), Threads::new(3)).unwrap();
+    assert_eq!(decrypt(&KEY, &negated), values.iter().map(|v| -v).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_search_for_primes_can_be_cancelled() {
+    let calls = std::sync::atomic::AtomicU32::new(0);
+    let cancelled = DecryptionKey::generate_with_progress(
+        dphe_paillier::KeyBits::B4096,
+        NoiseMode::Secure,
+        &mut rng(1),
+        Threads::new(2),
+        &|_| {
+            let before = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if before < 3 { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+        },
+    );
+    assert_eq!(cancelled.unwrap_err(), Error::Cancelled);
+    // Each thread asks at most once more.
+    assert!(calls.into_inner() <= 8);
+}
+
+#[test]
+fn pools_take_blindings_of_their_key_only() {
+    let mut pool = BlindingPool::new(KEY.encryption_key());
+    pool.put(KEY.encryption_key().blindings(3, &mut rng(1), Threads::ONE)).unwrap();
+    let foreign = FAST.encryption_key().blindings(1, &mut rng(1), Threads::ONE);
+    assert_eq!(pool.put(foreign).unwrap_err(), Error::KeyMismatch);
+    assert_eq!(pool.len(), 3);
+}

@@ -1,6 +1,7 @@
 //! `dphe key`: creates and shows Paillier keys.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,7 @@ pub(crate) fn generate(bits: KeyBits, mode: NoiseMode, threads: Threads) -> Resu
             ));
             bar.tick();
         }
+        ControlFlow::Continue(())
     };
     let secret = DecryptionKey::generate_with_progress(bits, mode, &mut os_rng()?, threads, &report)?;
     bar.finish_and_clear();

@@ -92,6 +92,7 @@ impl Named for NoiseMode {
         match self {
             Self::Secure => "Half-length exponents",
             Self::Fast => "Short exponents, which are faster but need one more assumption",
+            Self::Textbook => "Powers of random numbers, for keys that other programs made; tasks refuse it",
         }
     }
 }

@@ -64,8 +64,19 @@ pub(crate) fn pow_small_vartime<M, F: Closed, S>(
     exponents: &[u64],
     scratch: &mut Scratch,
 ) -> Group<ModSquared<M>, F, Loose, Lanes> {
+    let exponents: Vec<&[u64]> = exponents.chunks(1).collect();
+    pow_vartime(modulus, base, &exponents, scratch)
+}
+
+/// `base^exponents[lane]` in each lane. The exponents are public little-endian numbers of any length.
+pub(crate) fn pow_vartime<M, F: Closed, S>(
+    modulus: &Modulus<M>,
+    base: &Group<ModSquared<M>, F, S, impl Buffer>,
+    exponents: &[&[u64]],
+    scratch: &mut Scratch,
+) -> Group<ModSquared<M>, F, Loose, Lanes> {
     let lanes = modulus.lanes();
-    let bits = exponents.iter().map(|e| 64 - e.leading_zeros()).max().unwrap_or(0);
+    let bits = exponents.iter().map(|exponent| bit_length(exponent)).max().unwrap_or(0);
     let width = if bits < 8 { 1 } else { WINDOW };
     let table = powers(modulus, base, 1 << width, scratch);
     let mut result = modulus.ones();
@@ -78,8 +89,8 @@ pub(crate) fn pow_small_vartime<M, F: Closed, S>(
         }
         let chosen_digits = chosen.digits_mut();
         for lane in 0..lanes {
-            let exponent = exponents.get(lane).copied().unwrap_or(0);
-            let entry = &table[bit_window(&[exponent], i * width, width) as usize * words..][..words];
+            let exponent = exponents.get(lane).copied().unwrap_or(&[]);
+            let entry = &table[bit_window(exponent, i * width, width) as usize * words..][..words];
             for at in (lane..words).step_by(lanes) {
                 chosen_digits[at] = entry[at];
             }
@@ -88,6 +99,18 @@ pub(crate) fn pow_small_vartime<M, F: Closed, S>(
         core::mem::swap(&mut next, &mut result);
     }
     result
+}
+
+/// Returns the bits of a little-endian number without leading zeros.
+fn bit_length(limbs: &[u64]) -> u32 {
+    let (mut bits, mut below) = (0, 0);
+    for limb in limbs {
+        if *limb != 0 {
+            bits = below + 64 - limb.leading_zeros();
+        }
+        below += 64;
+    }
+    bits
 }
 
 /// `base^0` to `base^(count - 1)`, one group after the other.

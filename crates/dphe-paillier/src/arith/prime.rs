@@ -5,6 +5,7 @@
 //! is the first prime of each of the lowest two intervals that contain one, so it depends on the seed and not
 //! on the threads. The search itself does not take constant time.
 
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
@@ -38,27 +39,36 @@ pub struct Progress {
     pub expected: f64,
 }
 
+/// What a search calls often: after each interval, and between groups of candidates. It can break the search off.
+pub(crate) type ProgressFn<'a> = dyn Fn(Progress) -> ControlFlow<()> + Sync + 'a;
+
 /// Returns the two safe primes of `bits` bits that `seed` leads to. The two top bits of each are set, so that
-/// their product has exactly `2 * bits` bits.
+/// their product has exactly `2 * bits` bits. Returns `None` if `progress` breaks the search off.
 pub(crate) fn two_safe_primes(
     bits: u32,
     seed: &[u8; 32],
     backend: Backend,
     threads: usize,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> (Nat, Nat) {
+    progress: &ProgressFn<'_>,
+) -> Option<(Nat, Nat)> {
     let sieve = Sieve::new(bits);
     // Only an interval with at least one prime counts.
     let expected = 2.0 / (1.0 - (-hit_rate(bits)).exp());
     let (next, searched) = (AtomicU64::new(0), AtomicU64::new(0));
-    let done = AtomicBool::new(false);
+    let (done, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
+    let report = || {
+        if progress(Progress { searched: searched.load(Ordering::Relaxed), expected }).is_break() {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        !cancelled.load(Ordering::Relaxed)
+    };
     let found: Mutex<Vec<(u64, Nat)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) && !cancelled.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let hits = search_interval(bits, seed, index, &sieve, backend);
+                    let hits = search_interval(bits, seed, index, &sieve, backend, &report);
                     // A panic in another thread has already ended the search.
                     let Ok(mut found) = found.lock() else { return };
                     found.extend(hits.into_iter().map(|prime| (index, prime)));
@@ -66,19 +76,22 @@ pub(crate) fn two_safe_primes(
                     if found.iter().any(|(other, _)| *other != found[0].0) {
                         done.store(true, Ordering::Relaxed);
                     }
-                    let searched = searched.fetch_add(1, Ordering::Relaxed) + 1;
-                    progress(Progress { searched, expected });
+                    searched.fetch_add(1, Ordering::Relaxed);
+                    report();
                 }
             });
         }
     });
+    if cancelled.into_inner() {
+        return None;
+    }
     // Every interval below the last one handed out has been searched, in whatever order.
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.sort_by_key(|(index, _)| *index);
     found.dedup_by_key(|(index, _)| *index);
     let mut primes = found.into_iter().map(|(_, prime)| prime);
     match (primes.next(), primes.next()) {
-        (Some(p), Some(q)) => (p, q),
+        (Some(p), Some(q)) => Some((p, q)),
         _ => unreachable!("the search ends with two primes"),
     }
 }
@@ -91,8 +104,15 @@ fn hit_rate(bits: u32) -> f64 {
     INTERVAL as f64 * f64::from(STEP) * 1.32 / (ln * ln)
 }
 
-/// Returns the safe primes of one interval.
-fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backend: Backend) -> Vec<Nat> {
+/// Returns the safe primes of one interval, or none if `goes_on` answers before the end that the search does not.
+fn search_interval(
+    bits: u32,
+    seed: &[u8; 32],
+    index: u64,
+    sieve: &Sieve,
+    backend: Backend,
+    goes_on: &dyn Fn() -> bool,
+) -> Vec<Nat> {
     let mut rng = ChaCha20Rng::from_seed(*seed);
     rng.set_stream(index);
     let start = starting_point(bits - 1, &mut rng);
@@ -100,6 +120,9 @@ fn search_interval(bits: u32, seed: &[u8; 32], index: u64, sieve: &Sieve, backen
     let survivors: Vec<usize> = sieve.survivors(&start, bits);
     let mut halves = Vec::new();
     for chunk in survivors.chunks(backend.lanes()) {
+        if !goes_on() {
+            return Vec::new();
+        }
         let numbers: Vec<Nat> = chunk.iter().map(|&i| candidate(i)).collect();
         halves.extend(
             numbers.iter().zip(fermat(&numbers, backend)).filter(|(_, prime)| *prime).map(|(h, _)| h.clone()),

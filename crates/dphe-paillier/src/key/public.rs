@@ -26,23 +26,42 @@ struct Inner {
     mode: NoiseMode,
     id: KeyId,
     modulus: Modulus<Public>,
-    /// `h_s = (-x^2)^n` modulo `n^2`, where `x` is derived from `n`. All noise is a power of it.
-    noise_base: NoiseBase,
-    /// The powers of the noise base, computed when first needed.
-    noise: OnceLock<FixedBase>,
+    noise: Noise,
+}
+
+/// Where the noise of a key comes from.
+enum Noise {
+    /// Powers of `h_s = (-x^2)^n` modulo `n^2`, where `x` is derived from `n`.
+    Powers {
+        base: NoiseBase,
+        /// Computed when first needed.
+        table: OnceLock<FixedBase>,
+    },
+    /// The `n`-th powers of random numbers. This is the exponent.
+    Textbook(Exponent),
 }
 
 impl EncryptionKey {
     /// Creates the key with this modulus (big-endian) and checks it as far as possible.
     ///
-    /// The security of both noise modes requires the factors to be safe primes. This cannot be verified from
-    /// the modulus, so use only keys whose generator you trust.
+    /// The modes [`NoiseMode::Secure`] and [`NoiseMode::Fast`] require the factors to be safe primes. This cannot be
+    /// verified from the modulus, so use these modes only for keys whose generator you trust, and
+    /// [`EncryptionKey::from_foreign_modulus`] for other keys.
     ///
     /// # Errors
     /// One of the `Key...` errors.
     pub fn from_modulus(n: &[u8], mode: NoiseMode) -> Result<Self, Error> {
         let n = nat::from_be_bytes(n, MAX_MODULUS_BYTES).ok_or(Error::KeySize { bits: u32::MAX })?;
         Self::checked(&n, KeyBits::new(n.bits())?, mode)
+    }
+
+    /// Creates the key with this modulus (big-endian), which another program made, and checks it as far as possible.
+    /// Its noise is that of the textbook ([`NoiseMode::Textbook`]), which assumes nothing about the factors.
+    ///
+    /// # Errors
+    /// One of the `Key...` errors.
+    pub fn from_foreign_modulus(n: &[u8]) -> Result<Self, Error> {
+        Self::from_modulus(n, NoiseMode::Textbook)
     }
 
     pub(crate) fn checked(n: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
@@ -54,14 +73,19 @@ impl EncryptionKey {
     pub(crate) fn unchecked(n: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {
         // Equal numbers get equal widths, whatever they were computed from.
         let modulus = Modulus::new(&n.shortened(), Backend::for_key(bits.get()));
-        let noise_base = noise_base(&modulus)?;
+        let noise = match mode {
+            NoiseMode::Secure | NoiseMode::Fast => {
+                Noise::Powers { base: noise_base(&modulus)?, table: OnceLock::new() }
+            }
+            NoiseMode::Textbook => Noise::Textbook(Exponent::new(n, modulus.bits())),
+        };
         let bytes = nat::to_be_bytes(n, bits.get().div_ceil(8) as usize);
         let mut hash = Sha256::new();
         hash.update(b"dphe/paillier/key-id/v1");
         hash.update([mode.tag()]);
         hash.update(&*bytes);
         let id = KeyId(hash.finalize().into());
-        Ok(Self(Arc::new(Inner { bits, mode, id, modulus, noise_base, noise: OnceLock::new() })))
+        Ok(Self(Arc::new(Inner { bits, mode, id, modulus, noise })))
     }
 
     /// Returns the length of the modulus.
@@ -100,18 +124,23 @@ impl EncryptionKey {
     }
 
     /// Computes the table of noise powers now rather than at the first encryption, and returns its size in
-    /// bytes.
+    /// bytes. [`NoiseMode::Textbook`] has no table.
     pub fn prepare(&self) -> usize {
-        self.noise().bytes()
+        self.noise().map_or(0, |noise| noise.bytes())
     }
 
     pub(crate) fn modulus(&self) -> &Modulus<Public> {
         &self.0.modulus
     }
 
-    /// Returns the powers of the noise base.
-    pub(crate) fn noise(&self) -> &FixedBase {
-        self.0.noise.get_or_init(|| FixedBase::new(self.modulus(), &self.0.noise_base, self.exponent_bits()))
+    /// Returns the powers of the noise base, or the exponent of textbook noise.
+    pub(crate) fn noise(&self) -> Result<&FixedBase, &Exponent> {
+        match &self.0.noise {
+            Noise::Powers { base, table } => {
+                Ok(table.get_or_init(|| FixedBase::new(self.modulus(), base, self.exponent_bits())))
+            }
+            Noise::Textbook(exponent) => Err(exponent),
+        }
     }
 
     /// Returns the bits of a noise exponent.

@@ -1,6 +1,7 @@
 //! The secret key.
 
 use core::fmt;
+use core::ops::ControlFlow;
 
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
@@ -38,26 +39,28 @@ impl DecryptionKey {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<Self, Error> {
-        Self::generate_with_progress(bits, mode, rng, threads, &|_| ())
+        Self::generate_with_progress(bits, mode, rng, threads, &|_| ControlFlow::Continue(()))
     }
 
     /// Generates a key and reports the progress of the search. Otherwise the same as
-    /// [`DecryptionKey::generate`].
+    /// [`DecryptionKey::generate`]. `progress` is called many times per second, from all threads, and breaks the search
+    /// off by its answer.
     ///
     /// # Errors
-    /// None, given a working random generator.
+    /// [`Error::Cancelled`] if `progress` breaks the search off.
     pub fn generate_with_progress(
         bits: KeyBits,
         mode: NoiseMode,
         rng: &mut impl CryptoRng,
         threads: Threads,
-        progress: &(dyn Fn(Progress) + Sync),
+        progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
     ) -> Result<Self, Error> {
         let mut seed = Zeroizing::new([0; 32]);
         rng.fill_bytes(&mut seed[..]);
         // The primes are half as long, so a faster back end may support them.
         let backend = Backend::for_key(bits.get() / 2);
-        let (p, q) = prime::two_safe_primes(bits.get() / 2, &seed, backend, threads.get(), progress);
+        let (p, q) = prime::two_safe_primes(bits.get() / 2, &seed, backend, threads.get(), progress)
+            .ok_or(Error::Cancelled)?;
         Self::from_factors(&p, &q, bits, mode)
     }
 

@@ -239,6 +239,10 @@ impl TaskParams {
             config.receipts == Receipts::None || config.receipts == Receipts::of(config.profile),
             "sums are `checked` in `sparse` only and `masked` in `full` only",
         )?;
+        require(
+            config.noise != NoiseMode::Textbook,
+            "textbook noise is for keys that other programs made; the noise of a task is secure or fast",
+        )?;
         require(config.slots() >= 1, "the key is too short for one value")?;
         require(
             !private || config.block <= config.slots(),

@@ -27,7 +27,12 @@ impl Encode for TaskConfig {
             Profile::Full => 2,
             Profile::Paper => 3,
         };
-        let noise = if self.noise == NoiseMode::Secure { 1 } else { 2 };
+        let noise = match self.noise {
+            NoiseMode::Secure => 1,
+            NoiseMode::Fast => 2,
+            // No task has it, and no reader accepts it.
+            NoiseMode::Textbook => 3,
+        };
         [VERSION, profile, noise, self.receipts as u8].into_iter().for_each(|byte| out.u8(byte));
         [self.key_bits, self.dimension, self.dense, self.block, self.capacity, self.shards]
             .into_iter()
