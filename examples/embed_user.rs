@@ -102,7 +102,7 @@ mod others {
                 text = text.replacen(from, &to, 1);
             }
             std::fs::write(&file, text)?;
-            let plan = KitPlan::new(&file, Vec::new(), KeyLengths::default())?;
+            let plan = KitPlan::for_all_parties(&file, Vec::new(), KeyLengths::default())?;
             let (mut rng, threads) = (os_rng()?, Threads::all());
             let key = DecryptionKey::generate(KeyBits::B2048, NoiseMode::Secure, &mut rng, threads)?;
             make_kits(&plan, key, &folder.path().join("kits"), &Protection::FileMode, &mut rng)?;

@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 
 mod features;
+mod kit;
 mod learner;
 mod storage;
 
@@ -9,6 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dphe_federate::Named;
 
 pub(crate) use self::features::{FeatureArgs, ReadArgs};
+pub(crate) use self::kit::KitArgs;
 pub(crate) use self::learner::{LearnerArgs, Start, at_most, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;

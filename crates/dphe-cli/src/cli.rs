@@ -152,14 +152,12 @@ pub(crate) enum CliError {
     Claims,
     #[error("{what}")]
     CheckFailed { what: &'static str },
-    #[error("the kit changed while it was read")]
-    KitChanged,
     #[error("the passphrase cannot be read: {0}")]
     Passphrase(std::io::Error),
     #[error("the passphrases differ")]
     PassphrasesDiffer,
-    #[error("the passphrase is empty")]
-    PassphraseEmpty,
+    #[error("the passphrase is shorter than {least} characters")]
+    PassphraseShort { least: usize },
     #[error("there is no back end {name:?}")]
     UnknownBackend { name: String },
     #[error("this CPU cannot run the {name} back end")]
@@ -201,13 +199,14 @@ impl CliError {
             }
             Self::Claims => Some("See the lines above that start with `does not hold`.".into()),
             Self::CheckFailed { .. } => Some("See the lines above that are not marked `ok`.".into()),
-            Self::Runtime { .. } | Self::KitChanged => None,
+            Self::Runtime { .. } => None,
             Self::Passphrase(_) => Some("Pass it in a file with `--passphrase-file`.".into()),
             Self::PassphrasesDiffer => {
                 Some("Run the command again and type the same passphrase twice.".into())
             }
-            Self::PassphraseEmpty => {
-                let hint = "Run the command again with a passphrase. `--passphrase-file` reads it from the first line.";
+            Self::PassphraseShort { .. } => {
+                let hint = "Run the command again with a longer passphrase, such as five random words. \
+                            `--passphrase-file` reads it from the first line.";
                 Some(hint.into())
             }
             Self::UnknownBackend { .. } | Self::UnavailableBackend { .. } => {

@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 
 use crate::Error;
 use crate::http::client::{Answer, Client, ClientError};
-use crate::kit::Kit;
+use crate::kit::{Fingerprint, Kit, RosterHash};
 use crate::party::party_name;
-use crate::store::{SqliteStore, StoreError};
+use crate::store::{LogStore as _, SqliteStore, StoreError};
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,10 +44,25 @@ pub struct Finding {
 /// The largest difference between two clocks that is reported as fine. Times in logs and reports depend on clocks.
 const SKEW: Duration = Duration::from_secs(60);
 
+/// What is checked.
+pub struct Examined<'a> {
+    /// The directory of the kit.
+    pub kit: &'a Path,
+    /// The identity key, if it is not in the kit.
+    pub identity: Option<&'a Path>,
+    /// The data directory.
+    pub data: Option<&'a Path>,
+    /// The hash of the roster, as a person has compared it with other parties.
+    pub roster: Option<&'a RosterHash>,
+    /// The keys that the task may have.
+    pub key_lengths: KeyLengths,
+}
+
 /// Checks a kit, and a data directory if one is given.
-pub async fn examine(directory: &Path, data: Option<&Path>, key_lengths: KeyLengths) -> Vec<Finding> {
+pub async fn examine(examined: &Examined<'_>) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
-    let kit = match Kit::read_with(directory, key_lengths) {
+    let Examined { kit: directory, identity, data, roster, key_lengths } = *examined;
+    let kit = match Kit::read_with_identity(directory, identity, key_lengths) {
         Ok(kit) => kit,
         Err(error) => {
             findings.bad("kit", error.to_string(), error.hint());
@@ -71,10 +86,12 @@ pub async fn examine(directory: &Path, data: Option<&Path>, key_lengths: KeyLeng
             None,
         );
     }
+    findings.identity(&kit);
+    findings.roster(&kit, roster);
     findings.keys(&kit);
     findings.directory_mode(directory);
     if let Some(data) = data {
-        findings.data(data).await;
+        findings.data(&kit, data).await;
     }
     findings.port(&kit).await;
     for peer in peers(kit.party()) {
@@ -107,6 +124,14 @@ pub async fn ask_status(kit: &Kit, party: PartyId) -> Result<Answer, Error> {
     Ok(answer)
 }
 
+/// Opens a data directory, and checks that it is the one of this kit.
+async fn matching_store(kit: &Kit, directory: &Path) -> Result<(), Error> {
+    let mut store = SqliteStore::open(directory).await?;
+    let about = store.about().await?;
+    store.close().await?;
+    kit.check_store(&about)
+}
+
 struct Findings(Vec<Finding>);
 
 impl Findings {
@@ -126,17 +151,52 @@ impl Findings {
         self.add(Health::Bad, what, found, hint);
     }
 
+    /// Tells what other parties can compare by telephone.
+    fn identity(&mut self, kit: &Kit) {
+        match kit.fingerprint() {
+            Ok(fingerprint) => self.ok("identity", format!("fingerprint {fingerprint}")),
+            Err(error) => self.bad("identity", error.to_string(), error.hint()),
+        }
+    }
+
+    fn roster(&mut self, kit: &Kit, compared: Option<&RosterHash>) {
+        let hash = Fingerprint::of_roster(kit.roster());
+        match kit.check_roster(compared) {
+            Err(error) => self.bad("roster", error.to_string(), error.hint()),
+            Ok(()) if compared.is_some() => self.ok("roster", format!("hash {hash}, as compared")),
+            // a party that has run has remembered the hash
+            Ok(()) if kit.needs_no_comparison() || matches!(kit.moved_to(), Ok(Some(_))) => {
+                self.ok("roster", format!("hash {hash}"));
+            }
+            Ok(()) => {
+                let hint = "Compare it with the other parties by telephone, and pass it with `--roster`.";
+                self.note("roster", format!("hash {hash}, not compared yet"), Some(hint.into()));
+            }
+        }
+    }
+
     fn keys(&mut self, kit: &Kit) {
-        let read = match kit.party() {
-            PartyId::User(_) => kit.user_keys().map(drop),
-            PartyId::Aggregator => kit.aggregator_keys().and_then(|_| kit.initial_model()).map(drop),
-            PartyId::KeyGenerator if kit.needs_passphrase() => {
+        let moved = match kit.moved_to() {
+            Ok(moved) => moved,
+            Err(error) => return self.bad("keys", error.to_string(), error.hint()),
+        };
+        let read = match (kit.party(), moved) {
+            (PartyId::KeyGenerator, _) if kit.needs_passphrase() => {
                 return self.ok(
                     "keys",
                     "the decryption key is encrypted with a passphrase; it was not decrypted".into(),
                 );
             }
-            PartyId::KeyGenerator => kit.key_generator(b"").map(drop),
+            (PartyId::KeyGenerator, None) => kit.key_generator(b"").map(drop),
+            (PartyId::KeyGenerator, Some(_)) => kit.decryption_key(b"").map(drop),
+            (PartyId::User(_), None) => kit.user_keys().map(drop),
+            (PartyId::User(_), Some(_)) => kit.encryption_key().map(drop),
+            (PartyId::Aggregator, None) => {
+                kit.aggregator_keys().and_then(|_| kit.initial_model()).map(drop)
+            }
+            (PartyId::Aggregator, Some(_)) => {
+                kit.encryption_key().and_then(|_| kit.initial_model()).map(drop)
+            }
         };
         match read {
             Ok(()) if kit.party() == PartyId::KeyGenerator => {
@@ -145,6 +205,10 @@ impl Findings {
             }
             Ok(()) => self.ok("keys", "the keys can be read and belong to this task".into()),
             Err(error) => self.bad("keys", error.to_string(), error.hint()),
+        }
+        match moved {
+            Some(store) => self.ok("seeds", format!("they moved into the data {store} at the first start")),
+            None => self.ok("seeds", "they are in the kit, and move into the data at the first start".into()),
         }
     }
 
@@ -168,13 +232,10 @@ impl Findings {
     #[cfg(not(unix))]
     fn directory_mode(&mut self, _: &Path) {}
 
-    async fn data(&mut self, directory: &Path) {
-        match SqliteStore::open(directory).await {
-            Ok(store) => {
-                let _ = store.close().await;
-                self.ok("data", format!("{} can be written", directory.display()));
-            }
-            Err(error @ StoreError::InUse { .. }) => {
+    async fn data(&mut self, kit: &Kit, directory: &Path) {
+        match matching_store(kit, directory).await {
+            Ok(()) => self.ok("data", format!("{} can be written", directory.display())),
+            Err(error @ Error::Store(StoreError::InUse { .. })) => {
                 self.note(
                     "data",
                     error.to_string(),

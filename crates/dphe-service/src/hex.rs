@@ -7,14 +7,16 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// Reads exactly `N` bytes. Returns `None` for any other text, including upper-case digits.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    decode_all(text)?.try_into().ok()
+}
+
+/// Reads any number of bytes. Returns `None` for text that is not pairs of lower-case digits.
+pub fn decode_all(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return None;
     }
-    let mut bytes = [0; N];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    let pair = |digits: &[u8]| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(pair).collect()
 }
 
 #[cfg(test)]

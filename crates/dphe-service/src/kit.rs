@@ -6,36 +6,50 @@
 //! | `kit.toml` | all | the party's name, and the hash of the roster |
 //! | `task.toml` | all | the task file |
 //! | `roster.bin` | all | the roster, signed by the key generator |
-//! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
-//! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key |
+//! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS; a party that sent a request adds its own |
+//! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key; after the first start, where the seeds are |
 //! | `paillier.key` | key generator, secret | the decryption key |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
 //! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
+mod fingerprint;
 mod make;
 mod request;
+mod seeds;
+mod start;
 
-pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
-pub use request::{Request, make_request};
+pub use fingerprint::{Fingerprint, RosterHash};
+pub use make::{KitPlan, KitSet, MadeKits, Protection, UserKit, make_kits};
+pub use request::{MadeRequest, Request, make_request, read_requests};
+pub use start::Start;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dphe::{AggregatorKeys, Digest, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserKeys};
+use dphe::{
+    AggregatorKeys, Digest, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserId, UserKeys,
+};
+use dphe_paillier::{DecryptionKey, EncryptionKey};
+use seeds::{SEEDS, SeedsFile};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::files;
 use crate::hex;
 use crate::key_file::{self, KeyFileError};
 use crate::model::Model;
 use crate::party::{party_name, party_of};
+use crate::store::{AboutStore, StoreId};
 use crate::task_file::TaskFile;
 use crate::tls::TlsIdentity;
 
 /// Kits of format 1 had certificates, and those of format 2 no mask seeds.
 const FORMAT: u32 = 3;
 const START: &str = "initial.safetensors";
+const IDENTITY: &str = "identity.key";
+/// How many missing requests an error names.
+const NAMED_PARTIES: usize = 8;
 const DASHBOARD_TOKEN: &str = "dashboard.token";
 /// The name of the same file in kits of version 0.1.0.
 const OLD_DASHBOARD_TOKEN: &str = "watch.token";
@@ -53,6 +67,9 @@ struct KitFile {
     /// Whether the decryption key needs a passphrase. Only in the key generator's kit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     passphrase: Option<bool>,
+    /// Whether `dphe keygen` made the identity keys of all parties, for a demo or a test.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    for_all_parties: bool,
 }
 
 /// A kit whose files have been checked against each other.
@@ -60,6 +77,8 @@ pub struct Kit {
     folder: PathBuf,
     party: PartyId,
     needs_passphrase: bool,
+    for_all_parties: bool,
+    identity: PathBuf,
     task_file: TaskFile,
     roster: Arc<Roster>,
     tls: TlsIdentity,
@@ -107,6 +126,61 @@ pub enum KitError {
         /// The reason.
         reason: String,
     },
+    /// Some parties sent no request.
+    #[error("these parties sent no request: {}", some_of(parties))]
+    MissingRequests {
+        /// The names of the parties.
+        parties: Vec<String>,
+    },
+    /// The kit has no identity key.
+    #[error("{} has no identity.key, because the party made this key itself", folder.display())]
+    NoIdentity {
+        /// The kit's directory.
+        folder: PathBuf,
+    },
+    /// The hash that a person passed is not the hash of the kit's roster.
+    #[error("the roster of this kit has the hash {found}, not {compared}")]
+    WrongRoster {
+        /// The hash that the person passed.
+        compared: RosterHash,
+        /// The hash of the kit's roster.
+        found: Fingerprint,
+    },
+    /// The party has run with another roster.
+    #[error("this data belongs to a task whose roster has the hash {known}, but the roster of the kit has {found}")]
+    OtherRoster {
+        /// The hash that the store remembers.
+        known: Fingerprint,
+        /// The hash of the kit's roster.
+        found: Fingerprint,
+    },
+    /// Nobody has passed the hash of the roster.
+    #[error("this is the first start with this data, and nobody has confirmed the hash of the roster")]
+    RosterNotCompared,
+    /// The seeds of the kit moved into another store.
+    #[error("{} has no seeds any more: they moved into the data {store} at the first start", folder.display())]
+    SeedsMoved {
+        /// The kit's directory.
+        folder: PathBuf,
+        /// The store that has the seeds.
+        store: StoreId,
+    },
+    /// The seeds cannot be removed from the kit.
+    #[error("the seeds are in the log, but cannot be removed from {}: {source}", folder.display())]
+    ReadOnly {
+        /// The kit's directory.
+        folder: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+/// Lists names, or the first of many.
+fn some_of(names: &[String]) -> String {
+    match names.len().checked_sub(NAMED_PARTIES) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{}, and {more} more", names[..NAMED_PARTIES].join(", ")),
+    }
 }
 
 impl KitError {
@@ -129,6 +203,37 @@ impl KitError {
             Self::Request { .. } => {
                 "Make a new request from the same task file with `dphe keygen --request`.".into()
             }
+            Self::MissingRequests { .. } => {
+                "Let each party run `dphe keygen --request PARTY`, and pass the files that it sends with `--with`. \
+                 For a demo or a test, add `--for-all-parties`."
+                    .into()
+            }
+            Self::NoIdentity { .. } => {
+                "Start the party with `--identity FILE` once, where FILE is the identity.key that \
+                 `dphe keygen --request` made."
+                    .into()
+            }
+            Self::WrongRoster { .. } => {
+                "Check the digits. If other parties have another hash than this kit, do not start: somebody has \
+                 handed out different rosters."
+                    .into()
+            }
+            Self::OtherRoster { .. } => {
+                "Use the kit that this data was made with, or a new data directory for a new task.".into()
+            }
+            Self::RosterNotCompared => {
+                "Run `dphe doctor`, compare the hash that it prints with the other parties by telephone, and pass it \
+                 with `--roster HASH`."
+                    .into()
+            }
+            Self::SeedsMoved { .. } => {
+                "Start the party with the data directory or database of its first start, or with a backup of it. \
+                 Without that data it can no longer take part in this task."
+                    .into()
+            }
+            Self::ReadOnly { .. } => {
+                "Make the kit writable for this user, and start the party again with the same data.".into()
+            }
         })
     }
 }
@@ -148,6 +253,18 @@ impl Kit {
     /// # Errors
     /// As [`Kit::read`].
     pub fn read_with(folder: &Path, key_lengths: KeyLengths) -> Result<Self, Error> {
+        Self::read_with_identity(folder, None, key_lengths)
+    }
+
+    /// Reads a kit as [`Kit::read_with`]. The identity key is in this file instead of the kit.
+    ///
+    /// # Errors
+    /// As [`Kit::read`]. Fails too if the kit has another identity key.
+    pub fn read_with_identity(
+        folder: &Path,
+        identity: Option<&Path>,
+        key_lengths: KeyLengths,
+    ) -> Result<Self, Error> {
         let not_a_kit = |reason: String| KitError::NotAKit { folder: folder.into(), reason };
         let path = folder.join("kit.toml");
         let text = std::fs::read_to_string(&path).map_err(|error| not_a_kit(format!("kit.toml: {error}")))?;
@@ -177,14 +294,68 @@ impl Kit {
         if roster.task_file() != Digest::of_task_file(&text) {
             return Err(foreign("task.toml", "the roster has the hash of another task file").into());
         }
-        let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?;
+        let identity_file = identity_file(folder, identity)?;
+        let identity = read_identity(&identity_file)?;
         if roster.identity(party)? != identity.identity() {
-            return Err(foreign("identity.key", "the roster has another identity for this party").into());
+            let reason = "the roster has another identity for this party".to_owned();
+            return Err(KitError::Foreign { file: identity_file, reason }.into());
         }
-        let needs_passphrase = file.passphrase.unwrap_or(false);
         let roster = Arc::new(roster);
         let tls = TlsIdentity::new(identity, roster.clone());
-        Ok(Self { folder: folder.into(), party, needs_passphrase, task_file, roster, tls, key_lengths })
+        Ok(Self {
+            folder: folder.into(),
+            party,
+            needs_passphrase: file.passphrase.unwrap_or(false),
+            for_all_parties: file.for_all_parties,
+            identity: identity_file,
+            task_file,
+            roster,
+            tls,
+            key_lengths,
+        })
+    }
+
+    /// Puts a copy of the identity key into the kit, if it is elsewhere. The key is one that the roster names.
+    ///
+    /// # Errors
+    /// Fails if the kit cannot be written.
+    pub fn keep_identity(&self) -> Result<(), Error> {
+        let kept = self.folder.join(IDENTITY);
+        if kept.exists() {
+            return Ok(());
+        }
+        let bytes = self.identity()?.to_secret_bytes();
+        files::replace_private(&kept, &bytes)
+            .map_err(|source| KeyFileError::Write { path: kept, source }.into())
+    }
+
+    /// Checks the hash of the roster that a person has compared with other parties.
+    ///
+    /// # Errors
+    /// [`KitError::WrongRoster`] if the kit has another roster.
+    pub fn check_roster(&self, compared: Option<&RosterHash>) -> Result<(), Error> {
+        match compared {
+            Some(compared) if !compared.matches(&self.roster) => {
+                let found = Fingerprint::of_roster(&self.roster);
+                Err(KitError::WrongRoster { compared: compared.clone(), found }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether nobody has to compare the roster: all keys were made in one place for a demo or a test, and both
+    /// services are on this machine. The kit alone does not decide this, because its maker could then keep a user from
+    /// comparing.
+    pub(crate) fn needs_no_comparison(&self) -> bool {
+        self.for_all_parties && self.task_file.parties.are_local()
+    }
+
+    /// Returns the fingerprint of the party's identity.
+    ///
+    /// # Errors
+    /// Fails only if the roster does not have the party, which was checked when the kit was read.
+    pub fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        Ok(Fingerprint::of_identity(&self.roster.identity(self.party)?))
     }
 
     /// Returns the party that the kit belongs to.
@@ -217,39 +388,127 @@ impl Kit {
     /// # Errors
     /// Fails if the file has been removed or damaged since the kit was read.
     pub fn identity(&self) -> Result<IdentityKey, Error> {
-        Ok(IdentityKey::from_secret_bytes(&read_secret(&self.folder, "identity.key")?)?)
+        read_identity(&self.identity)
     }
 
-    /// Reads a user's keys.
+    /// Returns the user whose kit this is.
     ///
     /// # Errors
-    /// Fails if this is not a user's kit, or if the keys are damaged or belong to another task.
+    /// [`KitError::Role`] if this is not a user's kit.
+    pub fn user(&self) -> Result<UserId, Error> {
+        match self.party {
+            PartyId::User(user) => Ok(user),
+            PartyId::Aggregator | PartyId::KeyGenerator => Err(self.role("a user").into()),
+        }
+    }
+
+    /// Reads a user's keys from a kit that was never used. [`Start`] has the keys of a party that has run.
+    ///
+    /// # Errors
+    /// Fails if this is not a user's kit, if the seeds have moved, or if the keys are damaged or belong to another
+    /// task.
     pub fn user_keys(&self) -> Result<UserKeys, Error> {
-        let PartyId::User(user) = self.party else { return Err(self.role("a user").into()) };
-        let keys =
-            UserKeys::from_secret_bytes_with(&read_secret(&self.folder, "seeds.bin")?, self.key_lengths)?;
+        self.user()?;
+        self.user_keys_in(&self.seeds_in_kit()?)
+    }
+
+    /// Reads the aggregator's keys from a kit that was never used. [`Start`] has the keys of a party that has run.
+    ///
+    /// # Errors
+    /// Fails if this is not the aggregator's kit, if the seeds have moved, or if the keys are damaged or belong to
+    /// another task.
+    pub fn aggregator_keys(&self) -> Result<AggregatorKeys, Error> {
+        self.check_is_aggregator()?;
+        self.aggregator_keys_in(&self.seeds_in_kit()?)
+    }
+
+    /// Reads the encryption key from the kit of the aggregator or of a user.
+    ///
+    /// # Errors
+    /// Fails if this is the key generator's kit, or if the file is damaged.
+    pub fn encryption_key(&self) -> Result<EncryptionKey, Error> {
+        if !self.has_encryption_key() {
+            return Err(self.role("the aggregator or a user").into());
+        }
+        self.encryption_key_in(&self.seeds()?)
+    }
+
+    fn has_encryption_key(&self) -> bool {
+        self.party != PartyId::KeyGenerator
+    }
+
+    fn encryption_key_in(&self, seeds: &SeedsFile) -> Result<EncryptionKey, Error> {
+        match seeds {
+            SeedsFile::Here(bytes) if self.party == PartyId::Aggregator => {
+                Ok(self.aggregator_keys_in(bytes)?.encryption_key().clone())
+            }
+            SeedsFile::Here(bytes) => Ok(self.user_keys_in(bytes)?.encryption_key().clone()),
+            SeedsFile::Moved(moved) => {
+                moved.encryption_key.clone().ok_or_else(|| self.foreign_seeds().into())
+            }
+        }
+    }
+
+    fn seeds(&self) -> Result<SeedsFile, Error> {
+        SeedsFile::read(&self.folder, &self.roster, self.key_lengths)
+    }
+
+    /// Returns the store that the seeds moved into, if they did.
+    ///
+    /// # Errors
+    /// Fails if the file is missing or damaged.
+    pub fn moved_to(&self) -> Result<Option<StoreId>, Error> {
+        match self.seeds()? {
+            SeedsFile::Here(_) => Ok(None),
+            SeedsFile::Moved(moved) => Ok(Some(moved.store)),
+        }
+    }
+
+    /// Checks that the party ran with this roster in a store, and that the seeds did not move into another one.
+    pub(crate) fn check_store(&self, about: &AboutStore) -> Result<(), Error> {
+        if let Some(known) = about.roster
+            && known != self.roster.hash()
+        {
+            let (known, found) = (Fingerprint::of_digest(&known), Fingerprint::of_roster(&self.roster));
+            return Err(KitError::OtherRoster { known, found }.into());
+        }
+        match self.moved_to()? {
+            Some(store) if store != about.id => {
+                Err(KitError::SeedsMoved { folder: self.folder.clone(), store }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn seeds_in_kit(&self) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
+        match self.seeds()? {
+            SeedsFile::Here(bytes) => Ok(bytes),
+            SeedsFile::Moved(moved) => {
+                Err(KitError::SeedsMoved { folder: self.folder.clone(), store: moved.store }.into())
+            }
+        }
+    }
+
+    fn user_keys_in(&self, seeds: &[u8]) -> Result<UserKeys, Error> {
+        let user = self.user()?;
+        let keys = UserKeys::from_secret_bytes_with(seeds, self.key_lengths)?;
         if keys.user() != user || keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
         Ok(keys)
     }
 
-    /// Reads the aggregator's keys.
-    ///
-    /// # Errors
-    /// Fails if this is not the aggregator's kit, or if the keys are damaged or belong to another task.
-    pub fn aggregator_keys(&self) -> Result<AggregatorKeys, Error> {
-        if self.party != PartyId::Aggregator {
-            return Err(self.role("the aggregator").into());
-        }
-        let keys = AggregatorKeys::from_secret_bytes_with(
-            &read_secret(&self.folder, "seeds.bin")?,
-            self.key_lengths,
-        )?;
+    fn aggregator_keys_in(&self, seeds: &[u8]) -> Result<AggregatorKeys, Error> {
+        self.check_is_aggregator()?;
+        let keys = AggregatorKeys::from_secret_bytes_with(seeds, self.key_lengths)?;
         if keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
         Ok(keys)
+    }
+
+    fn check_is_aggregator(&self) -> Result<(), KitError> {
+        if self.party == PartyId::Aggregator { Ok(()) } else { Err(self.role("the aggregator")) }
     }
 
     /// Reads the initial global weights from the kit of the aggregator or of a user.
@@ -310,18 +569,31 @@ impl Kit {
         self.needs_passphrase
     }
 
-    /// Reads the key generator's keys, including the decryption key.
+    /// Reads the key generator's keys, including the decryption key, from a kit that was never used. [`Start`] has the
+    /// keys of a key generator that has run.
     ///
     /// # Errors
-    /// Fails if this is not the key generator's kit, the passphrase is wrong, or a file is damaged.
+    /// Fails if this is not the key generator's kit, the passphrase is wrong, the seeds have moved, or a file is
+    /// damaged.
     pub fn key_generator(&self, passphrase: &[u8]) -> Result<KeyGenerator, Error> {
+        let key = self.decryption_key(passphrase)?;
+        self.key_generator_in(&self.seeds_in_kit()?, key)
+    }
+
+    /// Reads the decryption key from the key generator's kit.
+    ///
+    /// # Errors
+    /// Fails if this is not the key generator's kit, the passphrase is wrong, or the file is damaged.
+    pub fn decryption_key(&self, passphrase: &[u8]) -> Result<DecryptionKey, Error> {
         if self.party != PartyId::KeyGenerator {
             return Err(self.role("the key generator").into());
         }
         let sealed = read_secret(&self.folder, "paillier.key")?;
-        let key = self.key_lengths.decryption_key(self.roster.task().config(), &sealed, passphrase)?;
-        let seeds = read_secret(&self.folder, "seeds.bin")?;
-        let keys = KeyGenerator::from_secret_bytes_with(&seeds, key, self.key_lengths)?;
+        Ok(self.key_lengths.decryption_key(self.roster.task().config(), &sealed, passphrase)?)
+    }
+
+    fn key_generator_in(&self, seeds: &[u8], key: DecryptionKey) -> Result<KeyGenerator, Error> {
+        let keys = KeyGenerator::from_secret_bytes_with(seeds, key, self.key_lengths)?;
         if keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
@@ -334,7 +606,7 @@ impl Kit {
 
     fn foreign_seeds(&self) -> KitError {
         KitError::Foreign {
-            file: self.folder.join("seeds.bin"),
+            file: self.folder.join(SEEDS),
             reason: "the keys belong to another task or user".into(),
         }
     }
@@ -344,6 +616,26 @@ impl std::fmt::Debug for Kit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Kit({}, {:?})", party_name(self.party), self.roster.hash())
     }
+}
+
+/// Returns the file of the identity key: the given one, or the one in the kit.
+fn identity_file(folder: &Path, given: Option<&Path>) -> Result<PathBuf, Error> {
+    let kept = folder.join(IDENTITY);
+    match given {
+        None if !kept.exists() => Err(KitError::NoIdentity { folder: folder.into() }.into()),
+        None => Ok(kept),
+        Some(given) if kept.exists() && read_identity(given)?.identity() != read_identity(&kept)?.identity() => {
+            let reason = "it is another key than the one given with `--identity`".to_owned();
+            Err(KitError::Foreign { file: kept, reason }.into())
+        }
+        Some(given) => Ok(given.into()),
+    }
+}
+
+fn read_identity(path: &Path) -> Result<IdentityKey, Error> {
+    let file = key_file::read_up_to(path, MAX_BYTES)?;
+    file.refuse_readable_by_others()?;
+    Ok(IdentityKey::from_secret_bytes(&file.bytes)?)
 }
 
 fn read(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, KeyFileError> {

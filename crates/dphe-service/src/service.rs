@@ -33,6 +33,7 @@ use tokio::net::TcpListener;
 
 use crate::Error;
 use crate::http::server::{Limits, Shutdown, serve_plain};
+use crate::kit::RosterHash;
 use crate::telemetry::Metrics;
 use crate::tensorboard::EventFile;
 
@@ -50,6 +51,9 @@ pub struct ServiceOptions {
     pub observe: Option<TcpListener>,
     /// The metrics of the party.
     pub metrics: Arc<Metrics>,
+    /// The hash of the roster, as a person has compared it with other parties. It is needed at the first start with a
+    /// store, which then remembers it.
+    pub roster: Option<RosterHash>,
     /// The file to which the aggregator writes round records for TensorBoard.
     pub events: Option<EventFile>,
 }
@@ -61,6 +65,7 @@ impl Default for ServiceOptions {
             limits: Limits::default(),
             observe: None,
             metrics: Arc::new(Metrics::default()),
+            roster: None,
             events: None,
         }
     }

@@ -125,6 +125,37 @@ impl StoreError {
     }
 }
 
+/// The random number of a store, which tells it apart from other stores. A copy of a store has the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreId([u8; 16]);
+
+impl StoreId {
+    /// Creates a number from its bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads 32 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        crate::hex::decode(text).map(Self)
+    }
+}
+
+impl std::fmt::Display for StoreId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&crate::hex::encode(&self.0))
+    }
+}
+
+/// What a store knows about itself and its party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AboutStore {
+    /// The number of the store.
+    pub id: StoreId,
+    /// The hash of the roster that the party first started with, if it has started.
+    pub roster: Option<Digest>,
+}
+
 /// The outcome of storing an upload chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkOutcome {
@@ -138,6 +169,15 @@ pub enum ChunkOutcome {
 
 /// The log of a party (docs/protocol.md, section 9).
 pub trait LogStore: Send + 'static {
+    /// Returns what the store knows about itself and its party.
+    fn about(&mut self) -> impl Future<Output = Result<AboutStore, StoreError>> + Send;
+
+    /// Remembers the hash of the party's roster.
+    fn remember_roster(&mut self, hash: Digest) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Stores the beginning of the log, unless the log has content already. Replicas may do this at the same time.
+    fn begin_log(&mut self, bytes: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Reads the whole log. A new log is empty.
     fn load(&mut self) -> impl Future<Output = Result<Zeroizing<Vec<u8>>, StoreError>> + Send;
 

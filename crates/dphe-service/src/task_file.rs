@@ -1,5 +1,6 @@
 //! The task file: a TOML file that describes a task before keys exist. Errors name the line.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use dphe::{TaskConfig, TaskId, TaskParams};
@@ -51,6 +52,20 @@ pub struct PartiesSection {
     pub aggregator: String,
     /// Host and port of the key generator, as the aggregator reaches it.
     pub key_generator: String,
+}
+
+impl PartiesSection {
+    /// Returns whether both services are on this machine.
+    pub fn are_local(&self) -> bool {
+        is_local(&self.aggregator) && is_local(&self.key_generator)
+    }
+}
+
+/// Returns whether an address with a port is a loopback address.
+pub fn is_local(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The size of the model, and where it starts.

@@ -17,7 +17,7 @@ use dphe_service::learning::{LinearModelMaker, LinearTrainer};
 use dphe_service::service::aggregator::AggregatorService;
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
-use dphe_service::store::{Archive, LogStore, SqliteStore, StoreError};
+use dphe_service::store::{AboutStore, Archive, LogStore, SqliteStore, StoreError};
 use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -44,6 +44,22 @@ fn full() -> StoreError {
 }
 
 impl LogStore for Failing {
+    async fn about(&mut self) -> Result<AboutStore, StoreError> {
+        self.store.about().await
+    }
+
+    async fn remember_roster(&mut self, hash: Digest) -> Result<(), StoreError> {
+        if self.refuses() { Err(full()) } else { self.store.remember_roster(hash).await }
+    }
+
+    async fn begin_log(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let refuses = self.refuses();
+        if !refuses || self.stores_first {
+            self.store.begin_log(bytes).await?;
+        }
+        if refuses { Err(full()) } else { Ok(()) }
+    }
+
     async fn load(&mut self) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         self.store.load().await
     }

@@ -4,12 +4,17 @@
 
 mod support;
 
-use dphe::KeyLengths;
 use dphe::hazmat::{paper_keys, short_keys};
+use dphe::party::log::Log;
+use dphe::party::{Action, AggregatorParty, KeyGeneratorParty, Party, PartyContext, UserParty};
 use dphe::{
     Aggregator, AggregatorKeys, Error, IdentityKey, KeyGenerator, Profile, Round, TaskConfig, User, UserKeys,
 };
-use support::{ONE, config, config_without_receipts, key, open_checked, rng, roles, update, user_id};
+use dphe::{KeyLengths, PartyId};
+use support::{
+    NOW, ONE, Parties, config, config_without_receipts, identity, key, open_checked, rng, roles, update,
+    user_id,
+};
 
 #[test]
 fn keys_read_from_bytes_seal_sum_and_open() {
@@ -93,4 +98,58 @@ fn identity_key_survives_bytes() {
     let identity = IdentityKey::generate(&mut rng(3));
     let again = IdentityKey::from_secret_bytes(&identity.to_secret_bytes()).unwrap();
     assert_eq!(again.identity(), identity.identity());
+}
+
+/// Starts a new party, and returns its log.
+fn first_log<P: Party>(keys: P::Keys, party: PartyId, parties: &Parties) -> Vec<u8> {
+    let (identity, roster) = (identity(party), parties.roster.clone());
+    let context = PartyContext { identity, roster, log: b"ignored", threads: ONE };
+    let (_, actions) = P::start_new(keys, context, NOW).unwrap();
+    let replaced = actions.iter().filter(|action| matches!(action, Action::Replace(_))).count();
+    assert_eq!(replaced, 1, "no other action may replace the seeds");
+    match &actions[0] {
+        Action::Replace(log) => log.to_vec(),
+        other => panic!("the first action is {other:?}"),
+    }
+}
+
+#[test]
+fn keys_of_a_party_that_has_started_are_in_its_log() {
+    let parties = Parties::new(config(Profile::Full), 3);
+    let roster = &parties.roster;
+    let user = parties.user_keys[&user_id(2)].clone();
+    let encryption = user.encryption_key().clone();
+    let log = first_log::<UserParty>(user.clone(), PartyId::User(user_id(2)), &parties);
+    let stored = UserKeys::from_log(&log, user_id(2), encryption.clone(), roster).unwrap();
+    assert_eq!(stored.to_secret_bytes(), user.to_secret_bytes());
+    parties.start_user(2, &log).unwrap();
+
+    let aggregator = parties.roles.key_generator.aggregator_keys();
+    let aggregator_log = first_log::<AggregatorParty>(aggregator.clone(), PartyId::Aggregator, &parties);
+    let stored = AggregatorKeys::from_log(&aggregator_log, encryption.clone(), roster).unwrap();
+    assert_eq!(stored.to_secret_bytes(), aggregator.to_secret_bytes());
+    parties.start_aggregator(&aggregator_log).unwrap();
+
+    let generator = parties.key_generator();
+    let secret = generator.to_secret_bytes();
+    let generator_log = first_log::<KeyGeneratorParty>(generator, PartyId::KeyGenerator, &parties);
+    let stored =
+        KeyGenerator::from_log(&generator_log, parties.key_generator().into_key(), roster).unwrap();
+    assert_eq!(stored.to_secret_bytes(), secret);
+    parties.start_key_generator(&generator_log).unwrap();
+
+    // logs without seeds, of other parties, and damaged logs
+    let prefix = Log::new(PartyId::User(user_id(2)), roster).prefix().to_vec();
+    let flipped: Vec<u8> =
+        log.iter().enumerate().map(|(at, byte)| if at == log.len() - 40 { byte ^ 1 } else { *byte }).collect();
+    let logs =
+        [&[][..], &prefix, &log[..log.len() - 1], &log[..prefix.len() + 20], &flipped, &aggregator_log, &generator_log];
+    for bad in logs {
+        let read = UserKeys::from_log(bad, user_id(2), encryption.clone(), roster);
+        assert!(matches!(read, Err(Error::Storage { .. })), "{read:?}");
+    }
+    let read = UserKeys::from_log(&log, user_id(1), encryption.clone(), roster);
+    assert!(matches!(read, Err(Error::Storage { .. })), "another user's log");
+    assert!(AggregatorKeys::from_log(&log, encryption, roster).is_err());
+    assert!(KeyGenerator::from_log(&log, parties.key_generator().into_key(), roster).is_err());
 }

@@ -150,7 +150,7 @@ impl Demo {
         let text = self.task_text(profile, setting, &ports)?;
         files::replace(&task_file, text.as_bytes())
             .map_err(|source| CliError::Output { path: task_file.clone(), source })?;
-        let plan = KitPlan::new(&task_file, Vec::new(), paper_keys())?;
+        let plan = KitPlan::for_all_parties(&task_file, Vec::new(), paper_keys())?;
         let task = plan.task().clone();
         make_kits(&plan, key, &directory.join("kits"), &Protection::FileMode, &mut os_rng()?)?;
 

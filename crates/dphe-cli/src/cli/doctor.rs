@@ -4,17 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use dphe::hazmat::paper_keys;
-use dphe_service::doctor::{Health, examine};
+use dphe_service::doctor::{Examined, Health, examine};
 
 use super::{CliError, block_on};
-use crate::args::TextFormat;
+use crate::args::{KitArgs, TextFormat};
 
 /// Check a kit, the clock, the port and the peers
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// The kit of the party
-    #[arg(long, value_name = "DIR")]
-    kit: PathBuf,
+    #[command(flatten)]
+    kit: KitArgs,
     /// The data directory that the party will use
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -25,7 +24,14 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let findings = block_on(examine(&self.kit, self.data.as_deref(), paper_keys()))?;
+        let examined = Examined {
+            kit: &self.kit.kit,
+            identity: self.kit.identity.as_deref(),
+            data: self.data.as_deref(),
+            roster: self.kit.roster.as_ref(),
+            key_lengths: paper_keys(),
+        };
+        let findings = block_on(examine(&examined))?;
         if self.format == TextFormat::Json {
             println!("{}", serde_json::to_string_pretty(&findings)?);
         } else {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dphe::PartyId;
 use dphe_federate::GlobalWeights;
 use dphe_learn::{Seed, Standardizer, Weights};
 use dphe_service::Error;
@@ -41,10 +40,7 @@ impl Join {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
         ServiceArgs::check_paper(&kit, None)?;
-        let PartyId::User(id) = kit.party() else {
-            // the error names the kit's party
-            return Err(kit.user_keys().err().map_or(CliError::KitChanged, CliError::from));
-        };
+        let id = kit.user()?;
         let (file, task) = (kit.task_file(), kit.roster().task());
         let data = task_samples(&kit, &self.features)?;
         let seed = match self.seed {

@@ -64,13 +64,7 @@ impl New {
     fn run(self) -> Result<(), CliError> {
         let bits = key_bits(self.bits, self.paper)?;
         key_file::refuse_existing(&self.output)?;
-        let passphrase = match &self.passphrase_file {
-            Some(file) => key_file::read_passphrase(file)?,
-            None => ask_passphrase()?,
-        };
-        if passphrase.is_empty() {
-            return Err(CliError::PassphraseEmpty);
-        }
+        let passphrase = new_passphrase(self.passphrase_file.as_deref())?;
         let secret = generate(bits, self.mode, Threads::all())?;
         let sealed = secret.to_encrypted_bytes(&passphrase, PassphraseCost::STANDARD, &mut os_rng()?)?;
         key_file::write_secret(&self.output, &sealed)?;
@@ -141,7 +135,23 @@ pub(crate) fn generate(bits: KeyBits, mode: NoiseMode, threads: Threads) -> Resu
     Ok(secret)
 }
 
-pub(super) fn ask_passphrase() -> Result<Zeroizing<Vec<u8>>, CliError> {
+/// The length of the shortest passphrase that a new key may have. A shorter one is soon found by trying all.
+const LEAST_CHARACTERS: usize = 12;
+
+/// Reads the passphrase of a new key from a file or from the terminal.
+pub(super) fn new_passphrase(file: Option<&Path>) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let words = match file {
+        Some(file) => key_file::read_passphrase(file)?,
+        None => ask_passphrase()?,
+    };
+    let characters = core::str::from_utf8(&words).map_or(words.len(), |text| text.chars().count());
+    if characters < LEAST_CHARACTERS {
+        return Err(CliError::PassphraseShort { least: LEAST_CHARACTERS });
+    }
+    Ok(words)
+}
+
+fn ask_passphrase() -> Result<Zeroizing<Vec<u8>>, CliError> {
     let first = prompt("Passphrase for the secret key: ")?;
     if std::io::stdin().is_terminal() && *first != *prompt("Repeat the passphrase: ")? {
         return Err(CliError::PassphrasesDiffer);

@@ -1,11 +1,10 @@
 //! `dphe serve`: runs a service of a task.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe::Profile;
-use dphe::hazmat::paper_keys;
 use dphe_paillier::Threads;
 use dphe_service::Error;
 use dphe_service::http::open_files::{OTHER_FILES, raise_open_files};
@@ -19,7 +18,7 @@ use dphe_service::service::{ServiceOptions, key_generator};
 use dphe_service::store::SqliteStore;
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::PgAddress;
-use dphe_service::task_file::Milliseconds;
+use dphe_service::task_file::{Milliseconds, is_local};
 use dphe_service::telemetry::{LogOptions, start_logging};
 use dphe_service::tensorboard::EventFile;
 use tokio::net::TcpListener;
@@ -30,7 +29,7 @@ use super::key::prompt;
 use super::samples::task_samples;
 #[cfg(not(feature = "postgres"))]
 use crate::args::NO_DATABASE;
-use crate::args::{Storage, StorageArgs};
+use crate::args::{KitArgs, Storage, StorageArgs};
 use crate::key_file;
 
 /// Run a service of a task
@@ -44,9 +43,8 @@ pub(crate) enum Serve {
 
 #[derive(Args)]
 pub(super) struct ServiceArgs {
-    /// The kit of the party
-    #[arg(long, value_name = "DIR")]
-    kit: PathBuf,
+    #[command(flatten)]
+    kit: KitArgs,
     /// The address for /healthz, /readyz, /metrics and the aggregator's dashboard, without TLS; use a loopback address
     #[arg(long, value_name = "ADDRESS")]
     observe: Option<SocketAddr>,
@@ -108,7 +106,7 @@ pub(crate) struct ServeAggregator {
 impl ServiceArgs {
     pub(super) fn start(&self) -> Result<(Kit, tokio::runtime::Runtime), CliError> {
         start_logging(LogOptions::new(self.quiet, self.verbose, matches!(self.log_format, LogFormat::Json)));
-        let kit = Kit::read_with(&self.kit, paper_keys())?;
+        let kit = self.kit.read()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -126,10 +124,7 @@ impl ServiceArgs {
         );
         let parties = &kit.task_file().parties;
         for address in [&parties.aggregator, &parties.key_generator].into_iter().chain(listen) {
-            let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-            let host = host.trim_matches(['[', ']']);
-            let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-            if !local {
+            if !is_local(address) {
                 return Err(CliError::Data {
                     what: format!(
                         "a task with the `paper` profile must stay on this machine, but {address} is not on it"
@@ -151,7 +146,8 @@ impl ServiceArgs {
             Some(address) => Some(listen(&address.to_string()).await?),
             None => None,
         };
-        Ok(ServiceOptions { threads: self.threads(), observe, ..ServiceOptions::default() })
+        let (threads, roster) = (self.threads(), self.kit.roster.clone());
+        Ok(ServiceOptions { threads, observe, roster, ..ServiceOptions::default() })
     }
 }
 

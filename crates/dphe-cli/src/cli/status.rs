@@ -6,7 +6,7 @@ use clap::Args;
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
 use dphe_service::doctor::ask_status;
-use dphe_service::kit::Kit;
+use dphe_service::kit::{Fingerprint, Kit};
 use dphe_service::party::party_name;
 
 use super::{CliError, block_on};
@@ -32,6 +32,10 @@ impl Status {
             PartyId::Aggregator => vec![PartyId::Aggregator, PartyId::KeyGenerator],
             PartyId::User(_) => vec![PartyId::Aggregator],
         };
+        if self.format == TextFormat::Text {
+            println!("{:<14} fingerprint {}", party_name(kit.party()), kit.fingerprint()?);
+            println!("{:<14} hash {}", "roster", Fingerprint::of_roster(kit.roster()));
+        }
         let mut all = Vec::new();
         for service in services {
             let answer = block_on(ask_status(&kit, service))??;

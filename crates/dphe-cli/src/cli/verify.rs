@@ -74,7 +74,7 @@ impl Verify {
         // only an aggregator stores sums; without the rounds before them, models cannot be computed again
         let replay = match kit.party() {
             PartyId::Aggregator if from == Round::FIRST => {
-                let key = kit.aggregator_keys()?.encryption_key().clone();
+                let key = kit.encryption_key()?;
                 Some(Replay { model: kit.initial_model()?, key, maker: &mut maker })
             }
             _ => None,

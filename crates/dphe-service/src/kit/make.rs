@@ -13,7 +13,8 @@ use dphe_paillier::{DecryptionKey, PassphraseCost};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::{DASHBOARD_TOKEN, FORMAT, KitError, KitFile, Request, START};
+use super::seeds::SEEDS;
+use super::{DASHBOARD_TOKEN, FORMAT, Fingerprint, IDENTITY, KitError, KitFile, Request, START};
 use crate::Error;
 use crate::hex;
 use crate::key_file::{KeyFileError, write_public, write_secret};
@@ -40,15 +41,36 @@ pub struct KitPlan {
     /// The contents of the initial model's file, if the task has one.
     start: Option<Vec<u8>>,
     requests: BTreeMap<PartyId, Request>,
+    /// Whether the identity keys of parties without a request are made here.
+    for_all_parties: bool,
 }
 
 impl KitPlan {
-    /// Checks a task file, the initial model that it names, and requests. `key_lengths` says which keys the task may
-    /// have.
+    /// Checks a task file, the initial model that it names, and the requests of the aggregator and of all users.
+    /// `key_lengths` says which keys the task may have.
     ///
     /// # Errors
-    /// Fails if the task is invalid, or if a request is for another task.
+    /// Fails if the task is invalid, if a request is for another task, or with [`KitError::MissingRequests`].
     pub fn new(path: &Path, requests: Vec<Request>, key_lengths: KeyLengths) -> Result<Self, Error> {
+        let plan = Self::for_all_parties(path, requests, key_lengths)?;
+        let asks = |party: &PartyId| *party == PartyId::KeyGenerator || plan.requests.contains_key(party);
+        let parties: Vec<String> = plan.parties().filter(|party| !asks(party)).map(party_name).collect();
+        if !parties.is_empty() {
+            return Err(KitError::MissingRequests { parties }.into());
+        }
+        Ok(Self { for_all_parties: false, ..plan })
+    }
+
+    /// Checks a task as [`KitPlan::new`], for a demo or a test: the identity keys of parties without a request are made
+    /// with the kits. Their maker can then connect and sign as these parties.
+    ///
+    /// # Errors
+    /// As [`KitPlan::new`], except that no request is missing.
+    pub fn for_all_parties(
+        path: &Path,
+        requests: Vec<Request>,
+        key_lengths: KeyLengths,
+    ) -> Result<Self, Error> {
         let task_file = TaskFile::read(path)?;
         let text = std::fs::read_to_string(path)
             .map_err(|source| KeyFileError::Read { path: path.into(), source })?;
@@ -95,7 +117,20 @@ impl KitPlan {
             }
         }
         let initial = initial.to_bytes();
-        Ok(Self { task_file, text, task, initial, start, requests: by_party })
+        Ok(Self { task_file, text, task, initial, start, requests: by_party, for_all_parties: true })
+    }
+
+    /// Returns the parties that sent requests, with the fingerprints of their identities.
+    ///
+    /// # Errors
+    /// Fails only if a request is invalid, which was checked when the plan was made.
+    pub fn fingerprints(&self) -> Result<Vec<(PartyId, Fingerprint)>, Error> {
+        let requests = self.requests.iter();
+        requests
+            .map(|(&party, request)| {
+                Ok((party, Fingerprint::of_identity(&request.check(&self.task_file)?)))
+            })
+            .collect()
     }
 
     /// Returns the task's parameters.
@@ -226,6 +261,7 @@ impl<'a> KitSet<'a> {
             task_id: plan.task.id().to_string(),
             roster_hash: hex::encode(self.roster.hash().as_bytes()),
             passphrase: (party == PartyId::KeyGenerator).then_some(self.passphrase),
+            for_all_parties: plan.for_all_parties,
         };
         let kit = toml::to_string(&kit)
             .map_err(|_| Error::Unexpected { what: "the kit cannot be written as TOML" })?;
@@ -235,15 +271,15 @@ impl<'a> KitSet<'a> {
             public(START, start)?;
         }
         if let Some(identity) = self.own.get(&party) {
-            secret("identity.key", &identity.to_secret_bytes())?;
+            secret(IDENTITY, &identity.to_secret_bytes())?;
         }
         match party {
             PartyId::KeyGenerator => {
-                secret("seeds.bin", &self.keys.to_secret_bytes())?;
+                secret(SEEDS, &self.keys.to_secret_bytes())?;
                 secret("paillier.key", &self.sealed)?;
             }
             PartyId::Aggregator => {
-                secret("seeds.bin", &self.keys.aggregator_keys().to_secret_bytes())?;
+                secret(SEEDS, &self.keys.aggregator_keys().to_secret_bytes())?;
                 public("initial.model", &plan.initial)?;
                 let mut token = Zeroizing::new([0; 16]);
                 rng.fill_bytes(&mut token[..]);
@@ -251,7 +287,7 @@ impl<'a> KitSet<'a> {
             }
             PartyId::User(user) => {
                 let keys = self.user_keys.get(&user).ok_or(NO_KEYS)?;
-                secret("seeds.bin", &keys.to_secret_bytes())?;
+                secret(SEEDS, &keys.to_secret_bytes())?;
                 public("initial.model", &plan.initial)?;
             }
         }
@@ -264,7 +300,15 @@ impl<'a> KitSet<'a> {
 const NO_IDENTITY: Error = Error::Unexpected { what: "a party has no identity" };
 const NO_KEYS: Error = Error::Unexpected { what: "a user has no keys" };
 
-/// Creates all kits of a task in a new directory, with this decryption key. Returns the kits' directories.
+/// The kits of a task, as written.
+pub struct MadeKits {
+    /// The roster.
+    pub roster: Arc<Roster>,
+    /// The kits' directories.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Creates all kits of a task in a new directory, with this decryption key.
 ///
 /// # Errors
 /// Fails if a directory already exists or cannot be written, or if the key does not have the task's length and noise
@@ -275,10 +319,11 @@ pub fn make_kits(
     output: &Path,
     protection: &Protection,
     rng: &mut impl CryptoRng,
-) -> Result<Vec<PathBuf>, Error> {
+) -> Result<MadeKits, Error> {
     make_folder(output)?;
     let kits = KitSet::new(plan, key, protection, rng)?;
-    kits.identities.keys().map(|&party| kits.write(party, output, rng)).collect()
+    let folders = kits.identities.keys().map(|&party| kits.write(party, output, rng));
+    Ok(MadeKits { folders: folders.collect::<Result<_, _>>()?, roster: kits.roster.clone() })
 }
 
 /// Creates a directory that only its owner can access.

@@ -1,18 +1,22 @@
 //! Requests of parties that create their secret keys themselves and ask for a kit without them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dphe::wire::Agreement;
 use dphe::{Identity, IdentityKey, PartyId, TaskId};
 use rand_core::CryptoRng;
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, KitError, make::make_folder};
+use super::{FORMAT, Fingerprint, IDENTITY, KitError, make::make_folder};
 use crate::Error;
+use crate::files;
 use crate::hex;
-use crate::key_file::{write_public, write_secret};
+use crate::key_file::{KeyFileError, write_public, write_secret};
 use crate::party::{party_name, party_of};
 use crate::task_file::TaskFile;
+
+/// The largest request that is read.
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// The file that a party sends to the operator of the key generator, for `dphe keygen`. It contains no secrets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +48,8 @@ impl Request {
     /// Fails if the file cannot be read or is not a request.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let error = |reason: String| KitError::Request { party: path.display().to_string(), reason };
-        let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
+        let bytes = files::read_at_most(path, MAX_BYTES).map_err(|source| error(source.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| error("the file is not text".to_owned()))?;
         let format: Format = toml::from_str(&text).map_err(|source| error(source.message().to_owned()))?;
         if format.format != FORMAT {
             let other = format.format;
@@ -102,7 +107,50 @@ struct Format {
     format: u32,
 }
 
-/// Creates the secret key of a party in a new directory, and a request for the key generator.
+/// Reads requests from files and directories. In a directory, every file with the extension `toml` is a request.
+///
+/// # Errors
+/// Fails if a file or a directory cannot be read, or if a file is not a request.
+pub fn read_requests(paths: &[PathBuf]) -> Result<Vec<Request>, Error> {
+    let mut requests = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            for file in requests_in(path)? {
+                requests.push(Request::read(&file)?);
+            }
+        } else {
+            requests.push(Request::read(path)?);
+        }
+    }
+    Ok(requests)
+}
+
+/// Returns the files with requests in a directory, by name.
+fn requests_in(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let error = |source| KeyFileError::Read { path: directory.into(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A request as written, and the secret key that belongs to it.
+pub struct MadeRequest {
+    /// The file with the secret key.
+    pub identity: PathBuf,
+    /// The file to send.
+    pub request: PathBuf,
+    /// The fingerprint of the identity.
+    pub fingerprint: Fingerprint,
+}
+
+/// Creates the secret key of a party in a new directory, and a request for the key generator. The request's file is
+/// named after the party, so that the requests of all parties can be put into one directory.
 ///
 /// # Errors
 /// Fails if the directory already exists or cannot be written.
@@ -111,14 +159,18 @@ pub fn make_request(
     party: PartyId,
     folder: &Path,
     rng: &mut impl CryptoRng,
-) -> Result<(), Error> {
+) -> Result<MadeRequest, Error> {
     let Some(task) = task_file.id() else { return Err(Error::Unexpected { what: "the task has no id" }) };
     make_folder(folder)?;
-    let identity = IdentityKey::generate(rng);
-    write_secret(&folder.join("identity.key"), &identity.to_secret_bytes())?;
-    let text = toml::to_string(&Request::new(task, party, &identity))
+    let key = IdentityKey::generate(rng);
+    let fingerprint = Fingerprint::of_identity(&key.identity());
+    let (identity, request) =
+        (folder.join(IDENTITY), folder.join(format!("{}-request.toml", party_name(party))));
+    write_secret(&identity, &key.to_secret_bytes())?;
+    let text = toml::to_string(&Request::new(task, party, &key))
         .map_err(|_| Error::Unexpected { what: "the request cannot be written as TOML" })?;
-    Ok(write_public(&folder.join("request.toml"), text.as_bytes())?)
+    write_public(&request, text.as_bytes())?;
+    Ok(MadeRequest { identity, request, fingerprint })
 }
 
 #[cfg(test)]

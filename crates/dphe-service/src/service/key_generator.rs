@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase, Party as _, PartyContext};
+use dphe::party::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase, Party as _};
 use dphe::wire::{Header, Kind, Outcome, RoundResult, Signed};
 use dphe::{ErrorCode, PartyId, Roster};
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::Error;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
 use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
-use crate::kit::Kit;
+use crate::kit::{Kit, Start};
 use crate::party::party_name;
 use crate::store::{AnyStore, Archive, LogStore};
 use crate::telemetry::Metrics;
@@ -117,19 +117,11 @@ async fn run_key_generator(
     shutdown: Shutdown,
 ) -> Result<(), Error> {
     let roster = kit.roster().clone();
-    let keys = kit.key_generator(passphrase)?;
     let clock = Clock::new();
-    let log = store.load().await?;
-    let (party, actions) = KeyGeneratorParty::start(
-        keys,
-        PartyContext {
-            identity: kit.identity()?,
-            roster: (*roster).clone(),
-            log: &log,
-            threads: options.threads,
-        },
-        clock.now(),
-    )?;
+    let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
+    let keys = start.key_generator(passphrase)?;
+    let (party, actions) =
+        start.party::<KeyGeneratorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
     let (status, watcher) = watch::channel(KeyGeneratorStatus::of(&party));
     let metrics = options.metrics.clone();
     let driver = Driver::new(party, actions, store, clock, metrics.clone())?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use aggregator_client::{AggregatorClient, PollParams};
 use bytes::Bytes;
-use dphe::party::{Notice, Party as _, PartyContext, UserEvent, UserParty};
+use dphe::party::{Notice, Party as _, UserEvent, UserParty};
 use dphe::wire::{Ending, Header, Kind, RoundTicket, Signed};
 use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Roster, Round, Update, UserId, WeightSum};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
-use crate::kit::{Kit, KitError};
+use crate::kit::{Kit, KitError, Start};
 use crate::learning::{ModelMaker, SharedMaker, Trainer};
 use crate::store::{AnyStore, Archive, LogStore};
 use crate::telemetry::Metrics;
@@ -106,17 +106,10 @@ async fn run_user(
     };
     let roster = kit.roster().clone();
     let clock = Clock::new();
-    let log = store.load().await?;
-    let (party, actions) = UserParty::start(
-        kit.user_keys()?,
-        PartyContext {
-            identity: kit.identity()?,
-            roster: (*roster).clone(),
-            log: &log,
-            threads: options.threads,
-        },
-        clock.now(),
-    )?;
+    let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
+    let keys = start.user_keys()?;
+    let (party, actions) =
+        start.party::<UserParty, _>(keys, &mut store, options.threads, clock.now()).await?;
     let client = Client::new(
         kit.task_file().parties.aggregator.clone(),
         kit.tls().client(PartyId::Aggregator)?,

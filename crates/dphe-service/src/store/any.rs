@@ -6,7 +6,7 @@ use std::pin::Pin;
 use dphe::{Digest, Round};
 use zeroize::Zeroizing;
 
-use super::{Archive, LogStore, StoreError};
+use super::{AboutStore, Archive, LogStore, StoreError};
 
 /// A store whose type is erased.
 pub(crate) struct AnyStore(Box<dyn Methods>);
@@ -51,6 +51,9 @@ macro_rules! erase {
 
 erase! {
     LogStore {
+        fn about() -> AboutStore;
+        fn remember_roster(hash: Digest) -> ();
+        fn begin_log(; bytes: [u8]) -> ();
         fn load() -> Zeroizing<Vec<u8>>;
         fn append(; bytes: [u8]) -> ();
         fn replace(; bytes: [u8]) -> ();

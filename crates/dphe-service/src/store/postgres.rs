@@ -21,7 +21,9 @@ use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection, Po
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
-use super::{Archive, ChunkOutcome, LogStore, StoreError, round_from_i64, round_to_i64};
+use super::{
+    AboutStore, Archive, ChunkOutcome, LogStore, StoreError, StoreId, round_from_i64, round_to_i64,
+};
 
 /// The length of the longest row in bytes. Longer values are divided into several rows.
 const MAX_ROW_BYTES: usize = 4 << 20;
@@ -318,6 +320,34 @@ async fn append(db: &mut PgConnection, bytes: &[u8]) -> Result<(), sqlx::Error> 
 }
 
 impl LogStore for PgStore {
+    async fn about(&mut self) -> Result<AboutStore, StoreError> {
+        let query = sqlx::query("SELECT replace(id::text, '-', ''), roster, pinned FROM about");
+        let row = self.read(async |db| query.fetch_one(db).await).await?;
+        let id = StoreId::parse(row.try_get(0)?).ok_or(StoreError::Damaged)?;
+        let hash = <[u8; 32]>::try_from(row.try_get::<&[u8], _>(1)?).map_err(|_| StoreError::Damaged)?;
+        let roster = row.try_get::<bool, _>(2)?.then(|| Digest::from_bytes(hash));
+        Ok(AboutStore { id, roster })
+    }
+
+    async fn remember_roster(&mut self, hash: Digest) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE about SET roster = $1, pinned = TRUE");
+        self.write(query.bind(hash.as_bytes().to_vec())).await
+    }
+
+    async fn begin_log(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        with_timeout(self.timeout(), async {
+            let mut connection = self.begin().await?;
+            let db = connection.db()?;
+            // replicas do this one after the other
+            db.execute("SELECT pg_advisory_xact_lock(hashtext('dphe log'))").await?;
+            if sqlx::query("SELECT 1 FROM log LIMIT 1").fetch_optional(&mut *db).await?.is_none() {
+                append(db, bytes).await?;
+            }
+            Ok::<_, StoreError>(connection.commit().await?)
+        })
+        .await
+    }
+
     async fn load(&mut self) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         let rows = self
             .read(async |db| sqlx::query("SELECT bytes FROM log ORDER BY seq").fetch_all(db).await)

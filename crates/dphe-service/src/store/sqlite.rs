@@ -8,7 +8,7 @@ use dphe::{Digest, Round};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use zeroize::Zeroizing;
 
-use super::{Archive, LogStore, StoreError, round_from_i64, round_to_i64};
+use super::{AboutStore, Archive, LogStore, StoreError, StoreId, round_from_i64, round_to_i64};
 
 const FILE: &str = "dphe.sqlite";
 const LOCK: &str = "dphe.lock";
@@ -28,6 +28,7 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS round_records (round INTEGER PRIMARY KEY, json TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS messages (
         round INTEGER NOT NULL, kind INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (round, kind));
+    CREATE TABLE IF NOT EXISTS about (one INTEGER PRIMARY KEY CHECK (one = 1), id BLOB NOT NULL, roster BLOB);
 ";
 
 /// A store in a directory of its own.
@@ -69,11 +70,14 @@ impl SqliteStore {
         // created before SQLite opens it, so that it never has a wider mode; the files beside it take its mode
         let file = options.open(&path).map_err(error)?;
         only_ours(&file.metadata().map_err(error)?, &path, 0o077)?;
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|source| error(std::io::Error::other(source)))?;
         let connection = blocking(move || {
             let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             connection.execute_batch(SETTINGS)?;
             rename_old_tables(&connection)?;
             connection.execute_batch(SCHEMA)?;
+            connection.execute("INSERT OR IGNORE INTO about (one, id) VALUES (1, ?)", [&id[..]])?;
             Ok(connection)
         });
         let connection = Arc::new(Mutex::new(connection.await?));
@@ -142,6 +146,26 @@ async fn blocking<R: Send + 'static>(
 }
 
 impl LogStore for SqliteStore {
+    async fn about(&mut self) -> Result<AboutStore, StoreError> {
+        let row = self.run(|db| {
+            let select = "SELECT id, roster FROM about";
+            db.query_row(select, [], |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<Vec<u8>>>(1)?)))
+        });
+        let (id, roster) = row.await?;
+        let id = StoreId::from_bytes(id.try_into().map_err(|_| StoreError::Damaged)?);
+        let roster = roster.map(|hash| hash.try_into().map(Digest::from_bytes));
+        Ok(AboutStore { id, roster: roster.transpose().map_err(|_| StoreError::Damaged)? })
+    }
+
+    async fn remember_roster(&mut self, hash: Digest) -> Result<(), StoreError> {
+        self.run(move |db| db.execute("UPDATE about SET roster = ?", [hash.as_bytes()]).map(drop)).await
+    }
+
+    async fn begin_log(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        // one process has the store to itself
+        if self.load().await?.is_empty() { self.replace(bytes).await } else { Ok(()) }
+    }
+
     async fn load(&mut self) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         self.run(|db| {
             let length = "SELECT coalesce(sum(length(bytes)), 0) FROM log";

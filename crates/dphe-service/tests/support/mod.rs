@@ -78,7 +78,7 @@ impl Town {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("task.toml");
         std::fs::write(&path, task_text(plan, 1, aggregator, key_generator)).unwrap();
-        let kits = KitPlan::new(&path, Vec::new(), KeyLengths::default()).unwrap();
+        let kits = KitPlan::for_all_parties(&path, Vec::new(), KeyLengths::default()).unwrap();
         make_kits(&kits, key(), &directory.path().join("kits"), &Protection::FileMode, &mut rng(5)).unwrap();
         Self { directory, plan, aggregator, key_generator }
     }

@@ -180,6 +180,17 @@ impl Party for AggregatorParty {
         recovery.run(party, now)
     }
 
+    fn start_new(
+        keys: AggregatorKeys,
+        context: PartyContext<'_>,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
+        let (mut party, mut actions) = Self::start(keys, PartyContext { log: &[], ..context }, now)?;
+        let state = party.write_checkpoint();
+        party.session.begin_with_checkpoint(state, &mut actions);
+        Ok((party, actions))
+    }
+
     fn step(
         &mut self,
         event: AggregatorEvent,

@@ -105,6 +105,12 @@ impl Session {
     pub(super) fn checkpoint(&mut self, state: Writer) -> Action {
         Action::Replace(self.log.checkpoint(&Zeroizing::new(state.into_bytes())))
     }
+
+    /// Makes the first actions of a new party store a checkpoint instead of an empty log.
+    pub(super) fn begin_with_checkpoint(&mut self, state: Writer, actions: &mut Vec<Action>) {
+        actions.retain(|action| !matches!(action, Action::Replace(_)));
+        actions.insert(0, self.checkpoint(state));
+    }
 }
 
 /// A party that can be brought to the state that its log holds.
@@ -140,6 +146,18 @@ impl Recovery<'_> {
         party.resume(now, &mut actions)?;
         Ok((party, actions))
     }
+}
+
+/// Reads the seeds that a party's log holds from the checkpoint at its beginning.
+pub(super) fn stored_seeds<T>(
+    log: &[u8],
+    party: PartyId,
+    roster: &Roster,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let state = Log::first_checkpoint(party, roster, log)?;
+    let state = state.ok_or(Error::Storage { reason: "the log does not hold the seeds" })?;
+    read(&mut Reader::new(state)).map_err(|_| Error::Storage { reason: "the checkpoint cannot be read" })
 }
 
 /// The messages of a stored record.

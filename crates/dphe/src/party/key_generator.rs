@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dphe_paillier::DecryptionKey;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session};
+use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, stored_seeds};
 use super::log::LogPoint;
 use super::{Action, Party, PartyContext, Time, history};
 use crate::names::named_enum;
@@ -119,6 +120,17 @@ impl Party for KeyGeneratorParty {
             released: Released { model: Digest::ZERO, sets: Vec::new() },
         };
         recovery.run(party, now)
+    }
+
+    fn start_new(
+        keys: KeyGenerator,
+        context: PartyContext<'_>,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
+        let (mut party, mut actions) = Self::start(keys, PartyContext { log: &[], ..context }, now)?;
+        let state = party.write_checkpoint();
+        party.session.begin_with_checkpoint(state, &mut actions);
+        Ok((party, actions))
     }
 
     fn step(
@@ -454,15 +466,37 @@ impl KeyGeneratorParty {
     }
 }
 
+/// Reads the seeds in a checkpoint.
+fn read_seeds(input: &mut Reader<'_>) -> Result<(UserSharedSeed, BTreeMap<UserId, MaskSeed>), Error> {
+    let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
+    let count = input.u32()?;
+    let mut masks = BTreeMap::new();
+    for _ in 0..count {
+        masks.insert(input.get()?, MaskSeed::from_parts(input.get()?, input.get()?));
+    }
+    Ok((us, masks))
+}
+
+impl KeyGenerator {
+    /// Returns the key generator whose seeds are in its log.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the log belongs to another party or task, is damaged, or does not begin with a checkpoint.
+    /// [`Error::Key`] if the decryption key does not have the task's length and noise mode.
+    pub fn from_log(log: &[u8], key: DecryptionKey, roster: &Roster) -> Result<Self, Error> {
+        let (round, us, masks) = stored_seeds(log, PartyId::KeyGenerator, roster, |input| {
+            let round = input.get()?;
+            let (us, masks) = read_seeds(input)?;
+            Ok((round, us, masks))
+        })?;
+        Self::from_parts(roster.task().clone(), key, us, masks, round)
+    }
+}
+
 impl Recover for KeyGeneratorParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
-        let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
-        let count = input.u32()?;
-        let mut masks = BTreeMap::new();
-        for _ in 0..count {
-            masks.insert(input.get()?, MaskSeed::from_parts(input.get()?, input.get()?));
-        }
+        let (us, masks) = read_seeds(input)?;
         self.key_generator.resume(us, masks, self.round);
         self.history = input.get()?;
         self.last = input.get()?;

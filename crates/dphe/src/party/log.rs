@@ -115,6 +115,24 @@ impl Log {
         Zeroizing::new(out.into_bytes())
     }
 
+    /// Returns the state in the checkpoint at the beginning of a log, without reading the records after it.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the checkpoint is damaged, or if the log belongs to another party or task.
+    pub(super) fn first_checkpoint<'a>(
+        party: PartyId,
+        roster: &Roster,
+        bytes: &'a [u8],
+    ) -> Result<Option<&'a [u8]>, Error> {
+        let mut end = bytes.len();
+        if let Some(rest) = bytes.strip_prefix(Self::new(party, roster).prefix())
+            && let Some((_, _, after)) = read_frame(rest)?
+        {
+            end -= after.len();
+        }
+        Ok(Self::recover(party, roster, &bytes[..end])?.checkpoint)
+    }
+
     /// Reads the log of a party. A party that has never run has an empty file.
     ///
     /// # Errors

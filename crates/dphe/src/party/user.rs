@@ -1,9 +1,10 @@
 //! The user. In each round it seals one update once, and sends it until it is acknowledged.
 
+use dphe_paillier::EncryptionKey;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, write_point};
+use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, stored_seeds, write_point};
 use super::log::LogPoint;
 use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
 use crate::names::named_enum;
@@ -12,7 +13,7 @@ use crate::wire::{
     Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
     RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName, Writer, root_of,
 };
-use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserKeys, WeightSum};
+use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserId, UserKeys, WeightSum};
 
 /// An event of a user.
 #[derive(Debug)]
@@ -112,6 +113,17 @@ impl Party for UserParty {
     fn start(keys: UserKeys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
         context.roster.check_task(&keys.task, &keys.encryption)?;
         Self::start_unchecked(keys, context, now)
+    }
+
+    fn start_new(
+        keys: UserKeys,
+        context: PartyContext<'_>,
+        now: Time,
+    ) -> Result<(Self, Vec<Action>), Error> {
+        let (mut party, mut actions) = Self::start(keys, PartyContext { log: &[], ..context }, now)?;
+        let state = party.write_checkpoint();
+        party.session.begin_with_checkpoint(state, &mut actions);
+        Ok((party, actions))
     }
 
     fn step(&mut self, event: UserEvent, now: Time, rng: &mut impl CryptoRng) -> Result<Vec<Action>, Error> {
@@ -486,13 +498,47 @@ impl UserParty {
     }
 }
 
+/// The seeds in a checkpoint of a user.
+struct UserSeeds {
+    us: UserSharedSeed,
+    ua: UserAggregatorSeed,
+    mask: MaskSeed,
+}
+
+impl UserSeeds {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Error> {
+        let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
+        let ua = UserAggregatorSeed::from_parts(input.get()?, input.get()?);
+        let mask = MaskSeed::from_parts(input.get()?, input.get()?);
+        Ok(Self { us, ua, mask })
+    }
+}
+
+impl UserKeys {
+    /// Returns the keys of a user whose seeds are in its log.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the log belongs to another party or task, is damaged, or does not begin with a checkpoint.
+    pub fn from_log(
+        log: &[u8],
+        user: UserId,
+        encryption: EncryptionKey,
+        roster: &Roster,
+    ) -> Result<Self, Error> {
+        stored_seeds(log, PartyId::User(user), roster, |input| {
+            let _round: Round = input.get()?;
+            read_point(input)?;
+            let UserSeeds { us, ua, mask } = UserSeeds::read(input)?;
+            Ok(Self { task: roster.task().clone(), user, encryption, us, ua, mask })
+        })
+    }
+}
+
 impl Recover for UserParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
         self.seen = read_point(input)?;
-        let us = UserSharedSeed::from_parts(input.get()?, input.get()?);
-        let ua = UserAggregatorSeed::from_parts(input.get()?, input.get()?);
-        let mask = MaskSeed::from_parts(input.get()?, input.get()?);
+        let UserSeeds { us, ua, mask } = UserSeeds::read(input)?;
         self.user.resume(us, ua, mask);
         self.model = input.get()?;
         self.history = input.get()?;

@@ -44,7 +44,11 @@ impl KeyLengths {
         KeyBits::new(config.key_bits)
     }
 
-    pub(crate) fn encryption_key(
+    /// Reads the encryption key of a task with this configuration.
+    ///
+    /// # Errors
+    /// As [`EncryptionKey::from_bytes`].
+    pub fn encryption_key(
         self,
         #[cfg_attr(not(feature = "hazmat"), expect(unused_variables))] config: &TaskConfig,
         bytes: &[u8],

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use dphe::party::{
-    AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, PartyContext, Time,
+    AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, Time,
 };
 use dphe::wire::{Ending, Header, Kind, Signed, UploadAck};
 use dphe::{Digest, PartyId, Roster, Round, UserId};
@@ -41,7 +41,7 @@ use super::replies::{self, PendingUpload, UploadReply};
 use super::{AggregatorCommand, Snapshot};
 use crate::Error;
 use crate::http::server::Shutdown;
-use crate::kit::Kit;
+use crate::kit::{Kit, Start};
 use crate::learning::SharedMaker;
 use crate::store::{AnyStore, Archive as _, LogStore as _};
 use crate::task_file::CollectSection;
@@ -81,13 +81,10 @@ impl AggregatorActor {
         options: &ServiceOptions,
     ) -> Result<(Self, mpsc::Receiver<AggregatorCommand>), Error> {
         let (roster, task_file, clock) = (kit.roster().clone(), kit.task_file(), Clock::new());
-        let log = store.load().await?;
-        let (keys, identity) = (kit.aggregator_keys()?, kit.identity()?);
-        let (party, actions) = AggregatorParty::start(
-            keys,
-            PartyContext { identity, roster: (*roster).clone(), log: &log, threads: options.threads },
-            clock.now(),
-        )?;
+        let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
+        let keys = start.aggregator_keys()?;
+        let (party, actions) =
+            start.party::<AggregatorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
         model::restore_model(&mut store, &roster, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
         let (sender, commands) = mpsc::channel(1024);

@@ -5,9 +5,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dphe::party::{EndedRound, Intake};
+use dphe::party::{AggregatorParty, EndedRound, Intake, Time};
 use dphe::wire::{RoundTicket, Signed};
-use dphe::{Digest, Roster, Round};
+use dphe::{AggregatorKeys, Digest, Roster, Round};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -20,7 +20,7 @@ use super::upload_batcher::UploadBatcher;
 use super::{AggregatorStatus, Endpoint, Snapshot};
 use crate::Error;
 use crate::http::server::Shutdown;
-use crate::kit::Kit;
+use crate::kit::{Kit, Start};
 use crate::learning::{ModelMaker, SharedMaker};
 use crate::store::postgres::{LeaderLease, PgAddress, PgStore, RoundStore, SnapshotRow};
 use crate::store::{AnyStore, StoreError};
@@ -68,9 +68,10 @@ async fn run_until(
     shutdown: Shutdown,
 ) -> Result<(), Error> {
     let (roster, metrics) = (kit.roster().clone(), options.metrics.clone());
-    let store = PgStore::open(address, &roster).await?;
+    let mut store = PgStore::open(address, &roster).await?;
     let round_store = store.round_store();
-    let intake = Intake::new(kit.aggregator_keys()?, kit.identity()?, (*roster).clone(), options.threads)?;
+    let keys = stored_keys(kit, &mut store, &options).await?;
+    let intake = Intake::new(keys, kit.identity()?, (*roster).clone(), options.threads)?;
     let endpoint = Endpoint::new(kit)?;
     let (published, snapshot) = watch::channel(Arc::new(Snapshot::default()));
     let (sender, uploads) = mpsc::channel(1024);
@@ -136,6 +137,20 @@ async fn run_until(
         server.abort();
     }
     result
+}
+
+/// Returns the aggregator's keys. The first replica that starts moves the seeds into the database. Every replica removes
+/// them from its own copy of the kit.
+async fn stored_keys(
+    kit: &Kit,
+    store: &mut PgStore,
+    options: &ServiceOptions,
+) -> Result<AggregatorKeys, Error> {
+    let start = Start::new(kit, store, options.roster.as_ref()).await?;
+    let keys = start.aggregator_keys()?;
+    // the party itself is started by the leader
+    start.party::<AggregatorParty, _>(keys.clone(), store, options.threads, Time(0)).await?;
+    Ok(keys)
 }
 
 /// Waits until this replica is the leader.

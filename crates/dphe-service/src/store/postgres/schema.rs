@@ -6,7 +6,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use super::StoreError;
 
 /// The statements of each version. A released version is never changed; changes are appended as a new version.
-const VERSIONS: [&str; 3] = ["
+const VERSIONS: [&str; 4] = ["
     CREATE TABLE log (seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA STORAGE EXTERNAL NOT NULL);
     CREATE TABLE models (round BIGINT PRIMARY KEY, digest BYTEA NOT NULL, bytes BYTEA STORAGE EXTERNAL NOT NULL);
     CREATE INDEX models_by_digest ON models (digest);
@@ -50,6 +50,10 @@ const VERSIONS: [&str; 3] = ["
 ", "
     -- what shows that the user uploaded, and what its masks are removed with
     ALTER TABLE uploads ADD COLUMN participant BYTEA NOT NULL, ADD COLUMN masks BYTEA NOT NULL;
+", "
+    -- the number of the database, which kits name, and whether a person has compared the hash of the roster
+    ALTER TABLE about ADD COLUMN id UUID NOT NULL DEFAULT gen_random_uuid(),
+        ADD COLUMN pinned BOOLEAN NOT NULL DEFAULT FALSE;
 "];
 
 /// A column that PostgreSQL must not compress. Older servers set it in a statement of its own.

@@ -1,16 +1,20 @@
 //! What the aggregator keeps between rounds, and how it recovers a round from its log.
 
+use std::collections::BTreeMap;
+
+use dphe_paillier::EncryptionKey;
+
 use super::{
     AggregatorParty, COLLECTED, DECRYPT, END, EndedRound, FREEZE, FrozenRound, OPEN, RESULT, State, TICKET,
     UPLOAD,
 };
-use crate::party::context::{OUT_OF_SEQUENCE, Record, Recover, read_point, write_point};
+use crate::party::context::{OUT_OF_SEQUENCE, Record, Recover, read_point, stored_seeds, write_point};
 use crate::party::log::LogPoint;
 use crate::party::{Action, Time};
 use crate::scheme::permutation::UserAggregatorSeed;
 use crate::wire::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload};
 use crate::wire::{Reader, Writer};
-use crate::{Blinds, Digest, Error, PartyId};
+use crate::{AggregatorKeys, Blinds, Digest, Error, PartyId, Roster, Round, UserId};
 
 impl AggregatorParty {
     pub(super) fn write_checkpoint(&self) -> Writer {
@@ -32,14 +36,36 @@ impl AggregatorParty {
     }
 }
 
+/// Reads the seeds in a checkpoint.
+fn read_seeds(input: &mut Reader<'_>) -> Result<BTreeMap<UserId, UserAggregatorSeed>, Error> {
+    let count = input.u32()?;
+    let mut seeds = BTreeMap::new();
+    for _ in 0..count {
+        seeds.insert(input.get()?, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
+    }
+    Ok(seeds)
+}
+
+impl AggregatorKeys {
+    /// Returns the keys of an aggregator whose seeds are in its log.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the log belongs to another party or task, is damaged, or does not begin with a checkpoint.
+    pub fn from_log(log: &[u8], encryption: EncryptionKey, roster: &Roster) -> Result<Self, Error> {
+        stored_seeds(log, PartyId::Aggregator, roster, |input| {
+            let _round: Round = input.get()?;
+            read_point(input)?;
+            Ok(Self { task: roster.task().clone(), encryption, ua: read_seeds(input)? })
+        })
+    }
+}
+
 impl Recover for AggregatorParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
         self.seen = read_point(input)?;
-        let count = input.u32()?;
-        for _ in 0..count {
-            let user = input.get()?;
-            self.aggregator.resume(user, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
+        for (user, seed) in read_seeds(input)? {
+            self.aggregator.resume(user, seed);
         }
         if !input.rest().is_empty() {
             self.last = Some(EndedRound::read(input, &self.session.roster)?);
@@ -102,6 +128,7 @@ impl Recover for AggregatorParty {
         }
         Ok(())
     }
+
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
         match &self.state {
             State::Received(round, _, result, _) => {

@@ -52,7 +52,7 @@ impl Setting {
         let path = directory.join("task.toml");
         files::replace(&path, task_text(service, users, &ports)?.as_bytes())
             .map_err(|source| CliError::Output { path: path.clone(), source })?;
-        let plan = KitPlan::new(&path, Vec::new(), paper_keys())?;
+        let plan = KitPlan::for_all_parties(&path, Vec::new(), paper_keys())?;
         let mut rng = os_rng()?;
         let kits = KitSet::new(&plan, key, &Protection::FileMode, &mut rng)?;
         let output = directory.join("kits");

@@ -43,11 +43,11 @@ pub(super) async fn restore_model(
         return Ok(());
     }
     let (mut model, mut from, mut at) = (kit.initial_model()?, Round::FIRST, Round::FIRST);
-    let keys = kit.aggregator_keys()?;
+    let key = kit.encryption_key()?;
     while at < round {
         let ended = past_rounds::read(store, roster, at).await?;
         let sum =
-            ended.map(|ended| ended.sum_unchecked(roster, keys.encryption_key())).transpose()?.flatten();
+            ended.map(|ended| ended.sum_unchecked(roster, &key)).transpose()?.flatten();
         at = at.next();
         if let Some(sum) = sum {
             let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
