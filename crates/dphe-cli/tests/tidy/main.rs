@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod advisories;
 mod code;
 mod commands;
 mod dependencies;
