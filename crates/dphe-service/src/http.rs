@@ -24,7 +24,7 @@ pub const UPLOAD_OFFSET: &str = "upload-offset";
 /// The length of the longest upload chunk in bytes.
 pub const MAX_CHUNK: usize = 1 << 20;
 
-/// Returns the length of the longest answer that a user receives: a model, or a list of messages with the end of a round
+/// Returns the length of the longest answer that a user receives: a model, or messages with the end of a round
 /// and the next ticket.
 pub fn max_list_bytes(roster: &Roster) -> u64 {
     let list = Kind::Publish.max_message_bytes(roster) + 4 * Kind::Close.max_message_bytes(roster);
