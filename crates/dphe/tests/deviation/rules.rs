@@ -502,7 +502,7 @@ fn users_notice_another_history_in_the_next_ticket() {
     }
 }
 
-/// One user is told that the sum was given up, and the others that it was published.
+/// One user is told that the sum was abandoned, and the others that it was published.
 #[test]
 fn user_that_was_told_another_ending_notices_it() {
     for config in all_kinds() {
