@@ -26,6 +26,7 @@ async fn join(kit: &Path, state: &Path, data: Dataset, stop: Shutdown) -> Result
     let trainer = LinearTrainer::new(task_file, task, data, Seed::from_bytes(seed))?
         .with_residual_file(state.join("residual.bin"));
     let store = SqliteStore::open(state).await?;
+    // A real user sets `ServiceOptions::roster` at the first start, to the hash that the parties have compared.
     user::run(&kit, store, trainer, maker, ServiceOptions::default(), stop).await
 }
 

@@ -25,6 +25,7 @@ use dphe::{Aggregator, Digest, ErrorCode, KeyGenerator, PartyId, PublicSupport, 
 use dphe_learn::Seed;
 use dphe_paillier::Threads;
 use dphe_service::http::server::{Shutdown, shutdown};
+use dphe_service::kit::Kit;
 use dphe_service::learning::{LinearModelMaker, LinearTrainer, ModelMaker as _, Trainer as _};
 use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot};
 use dphe_service::service::{ServiceOptions, key_generator, user};
@@ -114,7 +115,9 @@ fn put_back(role: &str, program: bool, seed: u64, tries: u32) -> Outcome {
     // moments are chosen by progress, not by time, because machines differ in speed
     let rounds = |all: &[Process]| all[0].events("the round is over").len() as u64;
     let before = below(4);
-    wait(&mut all, "rounds go by", |all| data.join("dphe.sqlite").exists() && rounds(all) >= before);
+    // a party that is ready has its seeds in its data directory
+    let ready = |all: &[Process]| all[victim].text().contains("is ready");
+    wait(&mut all, "rounds go by", |all| ready(all) && rounds(all) >= before);
     std::thread::sleep(Duration::from_millis(below(400)));
     if program {
         let output = Command::new(env!("CARGO_BIN_EXE_dphe"))
@@ -295,7 +298,7 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
         let mut maker = LinearModelMaker::new(kit.task_file(), roster.task().clone()).unwrap();
         let replay = Replay {
             model: kit.initial_model().unwrap(),
-            key: kit.aggregator_keys().unwrap().encryption_key().clone(),
+            key: kit.encryption_key().unwrap(),
             maker: &mut maker,
         };
         for round in check_rounds(roster, &messages, Some(replay)) {
@@ -357,12 +360,13 @@ async fn carry_out(store: &mut SqliteStore, actions: Vec<Action>) -> Vec<Vec<u8>
 
 /// Creates the data directory of a key generator of this task that has issued tickets for all rounds up to `last`,
 /// which were all aborted.
-async fn another_past(town: &Town, directory: &Path, last: u64) -> SqliteStore {
+async fn another_past(kits: &Path, directory: &Path, last: u64) -> SqliteStore {
     let mut store = SqliteStore::open(directory).await.unwrap();
-    let (kit, aggregator) = (town.kit("key-generator"), town.kit("aggregator"));
+    let read = |party: &str| Kit::read(&kits.join(party)).unwrap();
+    let (kit, aggregator) = (read("key-generator"), read("aggregator"));
     let roster = (**kit.roster()).clone();
     let now = Time(0);
-    let context = |kit: &dphe_service::kit::Kit| PartyContext {
+    let context = |kit: &Kit| PartyContext {
         identity: kit.identity().unwrap(),
         roster: roster.clone(),
         log: &[],
@@ -411,14 +415,18 @@ async fn a_second_key_generator_is_refused() {
     let plan = Plan { rounds: 1_000, time: ("200ms", "2s"), ..Plan::default() };
     let town = Town::new(plan, a.local_addr().unwrap(), address);
     let (_switch, stop) = shutdown();
-    let serve = |store: SqliteStore, listener: TcpListener, until: Shutdown| {
-        let kit = town.kit("key-generator");
+    // a copy from before the first start still has the seeds
+    let kept = town.path("kept");
+    let copied = Command::new("cp").arg("-a").args([town.path("kits"), kept.clone()]).status().unwrap();
+    assert!(copied.success());
+    let serve = |kit: Arc<Kit>, store: SqliteStore, listener: TcpListener, until: Shutdown| {
         tokio::spawn(async move {
             key_generator::run(&kit, b"", store, listener, ServiceOptions::default(), until).await
         })
     };
     let (leave, until) = shutdown();
-    let first = serve(SqliteStore::open(&town.data("key-generator")).await.unwrap(), g, until);
+    let kit = town.kit("key-generator");
+    let first = serve(kit, SqliteStore::open(&town.data("key-generator")).await.unwrap(), g, until);
     let metrics = Arc::new(Metrics::default());
     let (kit, data) = (town.kit("aggregator"), town.data("aggregator"));
     let maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
@@ -455,8 +463,9 @@ async fn a_second_key_generator_is_refused() {
     timeout(patience, first).await.unwrap().unwrap().unwrap();
     assert_eq!(metrics.refusals(ErrorCode::Rollback), 0);
     let round = snapshot.borrow().status.round;
-    let store = another_past(&town, &town.data("second"), round).await;
-    serve(store, TcpListener::bind(address).await.unwrap(), stop);
+    let store = another_past(&kept, &town.data("second"), round).await;
+    let kit = Arc::new(Kit::read(&kept.join("key-generator")).unwrap());
+    serve(kit, store, TcpListener::bind(address).await.unwrap(), stop);
     let begin = Instant::now();
     while metrics.refusals(ErrorCode::Rollback) == 0 {
         assert!(begin.elapsed() < patience, "the second key generator was not noticed");

@@ -448,12 +448,16 @@ fn commands_of_the_operations_guide_work() {
     write_table(7, &here.join("samples.npz"));
     let mut running: Vec<Process> = Vec::new();
     let mut ran = 0;
+    // the hash that `dphe keygen` prints
+    let mut roster = String::new();
     for words in commands(&text) {
         let line = words.join(" ");
         let mut args: Vec<String> = words
             .iter()
             .map(|word| {
-                word.replace("a.example.org:7100", &aggregator).replace("g.example.org:7200", &generator)
+                word.replace("a.example.org:7100", &aggregator)
+                    .replace("g.example.org:7200", &generator)
+                    .replace("HASH", &roster)
             })
             .collect();
         // the party that runs the command
@@ -484,13 +488,27 @@ fn commands_of_the_operations_guide_work() {
                 std::fs::write(here.join("task.toml"), task).unwrap();
             }
             ["keygen", "task.toml"] if words.contains(&"--request".to_owned()) => {
-                succeed(&at, &args);
-                std::fs::copy(here.join("my-keys/request.toml"), here.join("user-3-request.toml")).unwrap();
+                std::fs::create_dir(here.join("requests")).unwrap();
+                // every party in its own directory, not only the one in the document
+                for party in ["aggregator", "user-1", "user-2", "user-3"] {
+                    let place = place(party);
+                    std::fs::create_dir_all(&place).unwrap();
+                    std::fs::copy(here.join("task.toml"), place.join("task.toml")).unwrap();
+                    let args: Vec<String> = args.iter().map(|arg| arg.replace("user-3", party)).collect();
+                    succeed(&place, &args);
+                    let request = format!("{party}-request.toml");
+                    std::fs::copy(place.join("my-keys").join(&request), here.join("requests").join(&request))
+                        .unwrap();
+                }
             }
             ["keygen", "task.toml"] => {
                 // there is no terminal to type a passphrase
                 args.push("--no-passphrase".into());
-                succeed(&at, &args);
+                let output = run(&at, &args);
+                assert!(output.status.success(), "{line}: {}", said(&output));
+                let printed = said(&output);
+                let hash = printed.lines().find_map(|line| line.strip_prefix("roster       ")).unwrap();
+                roster = hash.to_owned();
                 for (n, party) in
                     ["user-1", "user-2", "user-3", "aggregator", "key-generator"].iter().enumerate()
                 {
@@ -498,8 +516,6 @@ fn commands_of_the_operations_guide_work() {
                     std::fs::rename(here.join("kits").join(party), place(party).join(party)).unwrap();
                     write_table(n, &place(party).join("features.npz"));
                 }
-                let key = here.join("my-keys/identity.key");
-                std::fs::rename(key, place("user-3/user-3/identity.key")).unwrap();
             }
             ["doctor", "--kit"] => {
                 // no party runs yet, which is reported

@@ -1,13 +1,16 @@
-//! `dphe init`, `dphe keygen` and `dphe doctor`: from a task file to working kits, and errors in kits.
+//! `dphe init`, `dphe keygen` and `dphe doctor`: from a task file to working kits, errors in kits, and the first start
+//! of a party with its kit.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use dphe_service::kit::Kit;
+use dphe_service::kit::{Fingerprint, Kit};
 use support::{Plan, Town};
 
 fn dphe(directory: &Path, args: &[&str]) -> Output {
@@ -61,9 +64,12 @@ fn task_file_and_kits_are_created_and_never_overwritten() {
     // user 2 creates its own keys
     let made = done(directory, &["keygen", "--request", "user-2", "--output", "own"]);
     assert!(made.contains("request.toml"), "{made}");
-    let made = done(directory, &["keygen", "--with", "own/request.toml", "--no-passphrase"]);
+    let made = done(
+        directory,
+        &["keygen", "--with", "own/user-2-request.toml", "--for-all-parties", "--no-passphrase"],
+    );
     assert!(made.contains("protects nothing") && made.contains("has no passphrase"), "{made}");
-    let error = refused(directory, &["keygen", "--no-passphrase"]);
+    let error = refused(directory, &["keygen", "--for-all-parties", "--no-passphrase"]);
     assert!(error.contains("kits already exists") && error.contains("hint: "), "{error}");
 
     let kits = directory.join("kits");
@@ -86,11 +92,13 @@ fn task_file_and_kits_are_created_and_never_overwritten() {
     let other = directory.join("other");
     std::fs::create_dir(&other).unwrap();
     small_task(&other);
-    let error = refused(&other, &["keygen", "--with", "../own/request.toml", "--no-passphrase"]);
+    let error = refused(&other, &["keygen", "--with", "../own/user-2-request.toml", "--no-passphrase"]);
     assert!(error.contains("another task"), "{error}");
     done(directory, &["keygen", "--request", "user-9", "--output", "nine"]);
-    let error =
-        refused(directory, &["keygen", "--with", "nine/request.toml", "--no-passphrase", "-o", "again"]);
+    let error = refused(
+        directory,
+        &["keygen", "--with", "nine/user-9-request.toml", "--no-passphrase", "-o", "again"],
+    );
     assert!(error.contains("no such party"), "{error}");
 }
 
@@ -198,4 +206,311 @@ fn doctor_reports_unreachable_peers_and_bad_kits() {
     std::fs::remove_file(town.kit_directory("user-2").join("seeds.bin")).unwrap();
     let output = dphe(directory, &["doctor", "--kit", "kits/user-2"]);
     assert!(text(&output.stdout).contains("bad   keys"), "{}", text(&output.stdout));
+}
+
+/// Makes the request of a party in a directory of its own, and puts it into `requests`. Returns the fingerprint.
+fn request(directory: &Path, party: &str) -> String {
+    let output = format!("keys/{party}");
+    let made = done(directory, &["keygen", "--request", party, "-o", &output]);
+    let name = format!("{party}-request.toml");
+    std::fs::copy(directory.join(output).join(&name), directory.join("requests").join(name)).unwrap();
+    let fingerprint = made.lines().find_map(|line| line.strip_prefix("fingerprint  ")).unwrap();
+    fingerprint.to_owned()
+}
+
+const REQUESTING: [&str; 4] = ["aggregator", "user-1", "user-2", "user-3"];
+
+/// Creates the kits of a task from the requests of all parties. Returns the hash of the roster, as printed.
+fn kits_from_requests(directory: &Path) -> String {
+    small_task(directory);
+    ["requests", "keys"].map(|name| std::fs::create_dir(directory.join(name)).unwrap());
+    REQUESTING.map(|party| request(directory, party));
+    let made = done(directory, &["keygen", "--with", "requests", "--no-passphrase"]);
+    made.lines().find_map(|line| line.strip_prefix("roster       ")).unwrap().to_owned()
+}
+
+#[test]
+fn kits_need_a_request_of_every_party() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    ["requests", "keys"].map(|name| std::fs::create_dir(directory.join(name)).unwrap());
+    let error = refused(directory, &["keygen", "--no-passphrase"]);
+    assert!(error.contains("sent no request: aggregator, user-1, user-2, user-3"), "{error}");
+    assert!(error.contains("--request PARTY") && error.contains("--for-all-parties"), "{error}");
+    let fingerprints = REQUESTING.map(|party| request(directory, party));
+    let requests = directory.join("requests");
+    let keygen = ["keygen", "--with", "requests", "--no-passphrase"];
+
+    std::fs::rename(requests.join("user-2-request.toml"), directory.join("late.toml")).unwrap();
+    let error = refused(directory, &keygen);
+    assert!(error.contains("sent no request: user-2\n"), "{error}");
+    std::fs::copy(requests.join("user-1-request.toml"), requests.join("again.toml")).unwrap();
+    let error = refused(directory, &keygen);
+    assert!(error.contains("two requests of this party") && error.contains("user-1"), "{error}");
+    std::fs::write(requests.join("again.toml"), "format = ").unwrap();
+    let error = refused(directory, &keygen);
+    assert!(error.contains("again.toml"), "{error}");
+    std::fs::remove_file(requests.join("again.toml")).unwrap();
+    let error = refused(directory, &["keygen", "--with", "nowhere", "--no-passphrase"]);
+    assert!(error.contains("nowhere"), "{error}");
+    assert!(!directory.join("kits").exists(), "no kit was made");
+
+    // a file and a directory; other files in the directory are ignored
+    std::fs::write(requests.join("notes.txt"), "received on Monday").unwrap();
+    let made = done(directory, &[&keygen[..], &["--with", "late.toml"]].concat());
+    for (party, fingerprint) in REQUESTING.iter().zip(&fingerprints) {
+        let line = made.lines().find(|line| line.starts_with("request ") && line.contains(party)).unwrap();
+        assert!(line.ends_with(fingerprint.as_str()), "{line}: {fingerprint}");
+        assert_eq!(fingerprint.len(), 29, "24 digits in six groups");
+        // the key stays with its party, which passes it at the first start
+        let kit = directory.join("kits").join(party);
+        let key = directory.join("keys").join(party).join("identity.key");
+        let error = Kit::read_with(&kit, dphe::hazmat::paper_keys()).unwrap_err();
+        assert!(error.to_string().contains("has no identity.key"), "{error}");
+        assert!(error.hint().unwrap().contains("--identity"));
+        let kit = Kit::read_with_identity(&kit, Some(&key), dphe::hazmat::paper_keys()).unwrap();
+        assert_eq!(kit.fingerprint().unwrap().to_string(), *fingerprint);
+        let roster = Fingerprint::of_roster(kit.roster());
+        assert!(made.contains(&format!("roster       {roster}\n")), "{made}");
+    }
+    // the key of another party
+    let (kit, key) = (directory.join("kits/user-1"), directory.join("keys/user-2/identity.key"));
+    let error = Kit::read_with_identity(&kit, Some(&key), dphe::hazmat::paper_keys()).unwrap_err();
+    assert!(error.to_string().contains("another identity for this party"), "{error}");
+    // a kit that came with a key of somebody else's choice
+    std::fs::copy(&key, kit.join("identity.key")).unwrap();
+    let own = directory.join("keys/user-1/identity.key");
+    let error = Kit::read_with_identity(&kit, Some(&own), dphe::hazmat::paper_keys()).unwrap_err();
+    assert!(error.to_string().contains("another key than the one given"), "{error}");
+}
+
+#[test]
+fn short_passphrases_are_refused_for_new_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    let keygen = ["keygen", "--for-all-parties", "--passphrase-file", "words"];
+    for short in ["", "\n", "elevenchars", "\u{e9}l\u{e8}ve\u{e9}l\u{e8}ve\u{e9}\n"] {
+        std::fs::write(directory.join("words"), short).unwrap();
+        let error = refused(directory, &keygen);
+        assert!(error.contains("shorter than 12 characters") && error.contains("hint: "), "{error}");
+        let error = refused(
+            directory,
+            &["key", "new", "--paper", "--bits", "512", "-o", "k", "--passphrase-file", "words"],
+        );
+        assert!(error.contains("shorter than 12 characters"), "{error}");
+    }
+    assert!(!directory.join("kits").exists());
+    std::fs::write(directory.join("words"), "twelve chars").unwrap();
+    done(directory, &keygen);
+}
+
+/// A service that a test starts and kills.
+struct Service {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Service {
+    fn start(directory: &Path, args: &[&str], log: &str) -> Self {
+        let log = directory.join(log);
+        let file = File::create(&log).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_dphe"))
+            .args(args)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the service is ready or has ended, and returns whether it is ready.
+    fn is_ready(&mut self) -> bool {
+        let begin = Instant::now();
+        loop {
+            if self.text().contains("is ready") {
+                return true;
+            }
+            if self.child.try_wait().unwrap().is_some() {
+                return self.text().contains("is ready");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(120), "{}", self.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a service, which must become ready, and kills it. Returns its log.
+fn runs(directory: &Path, args: &[&str]) -> String {
+    let mut service = Service::start(directory, args, "service.log");
+    assert!(service.is_ready(), "{args:?}: {}", service.text());
+    service.text()
+}
+
+const GENERATOR: [&str; 6] =
+    ["serve", "key-generator", "--listen", "127.0.0.1:0", "--kit", "kits/key-generator"];
+const AGGREGATOR: [&str; 6] = ["serve", "aggregator", "--listen", "127.0.0.1:0", "--kit", "kits/aggregator"];
+
+#[test]
+fn roster_is_compared_at_the_first_start_and_remembered() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let roster = kits_from_requests(directory);
+    let data = ["--data", "data"];
+    let generator = |more: &[&str]| [&GENERATOR[..], &data, more].concat();
+
+    let error = refused(directory, &generator(&[]));
+    assert!(error.contains("nobody has confirmed the hash of the roster"), "{error}");
+    assert!(error.contains("`dphe doctor`") && error.contains("--roster HASH"), "{error}");
+    std::fs::remove_dir_all(directory.join("data")).unwrap();
+    let wrong = format!("{}{}", if roster.starts_with('0') { "1" } else { "0" }, &roster[1..]);
+    let error = refused(directory, &generator(&["--roster", &wrong]));
+    assert!(error.contains(&format!("has the hash {roster}, not {wrong}")), "{error}");
+    assert!(!directory.join("data").exists(), "refused before anything else");
+    for malformed in [&roster[..28], "", "1f2e-3d4c-5b6a-7988-0011-aabg"] {
+        let output = dphe(directory, &generator(&["--roster", malformed]));
+        assert_eq!(output.status.code(), Some(2), "{malformed}");
+    }
+    let doctor = ["doctor", "--kit", "kits/key-generator"];
+    let said = done(directory, &doctor);
+    assert!(said.contains(&format!("note  roster       hash {roster}, not compared yet")), "{said}");
+    let said = done(directory, &[&doctor[..], &["--roster", &roster]].concat());
+    assert!(said.contains(&format!("ok    roster       hash {roster}, as compared")), "{said}");
+    let output = dphe(directory, &[&doctor[..], &["--roster", &wrong]].concat());
+    assert_eq!(output.status.code(), Some(3));
+
+    let log = runs(directory, &generator(&["--roster", &roster]));
+    assert!(log.contains(&roster), "{log}");
+    runs(directory, &generator(&[]));
+
+    // the aggregator's own key is passed once, and then in its kit
+    let data = ["--data", "aggregator"];
+    let aggregator = |more: &[&str]| [&AGGREGATOR[..], &data, more].concat();
+    let error = refused(directory, &aggregator(&["--roster", &roster]));
+    assert!(error.contains("has no identity.key") && error.contains("--identity FILE"), "{error}");
+    let own = ["--identity", "keys/aggregator/identity.key", "--roster", &roster];
+    let log = runs(directory, &aggregator(&own));
+    let key = Kit::read_with(&directory.join("kits/aggregator"), dphe::hazmat::paper_keys()).unwrap();
+    assert!(log.contains(&key.fingerprint().unwrap().to_string()), "{log}");
+    runs(directory, &aggregator(&[]));
+
+    // the kit of another task on data that was used
+    let other = directory.join("other");
+    std::fs::create_dir(&other).unwrap();
+    let theirs = kits_from_requests(&other);
+    let error = refused(&other, &[&GENERATOR[..], &["--data", "../data", "--roster", &theirs]].concat());
+    assert!(error.contains(&format!("whose roster has the hash {roster}")), "{error}");
+    assert!(error.contains(&theirs) && error.contains("new data directory"), "{error}");
+    assert!(std::fs::read(other.join("kits/key-generator/seeds.bin")).unwrap().starts_with(b"DPHEKIT"));
+}
+
+#[test]
+fn maker_of_a_kit_cannot_switch_the_comparison_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    done(directory, &["keygen", "--for-all-parties", "--no-passphrase"]);
+    runs(directory, &[&GENERATOR[..], &["--data", "data"]].concat());
+    // the same kits for a task whose aggregator is elsewhere
+    let elsewhere = directory.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    done(&elsewhere, &["init", "--aggregator", "a.example.org:7100"]);
+    let path = elsewhere.join("task.toml");
+    let task = std::fs::read_to_string(&path).unwrap().replace("key_bits = 3072", "key_bits = 2048");
+    std::fs::write(&path, task).unwrap();
+    done(&elsewhere, &["keygen", "--for-all-parties", "--no-passphrase"]);
+    let error = refused(&elsewhere, &[&GENERATOR[..], &["--data", "data"]].concat());
+    assert!(error.contains("nobody has confirmed the hash of the roster"), "{error}");
+}
+
+/// Reads the file with the seeds of the key generator.
+fn seeds(directory: &Path) -> Vec<u8> {
+    std::fs::read(directory.join("kits/key-generator/seeds.bin")).unwrap()
+}
+
+/// Returns whether a file of a directory contains these bytes.
+fn holds(directory: &Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(directory).unwrap().any(|entry| {
+        let content = std::fs::read(entry.unwrap().path()).unwrap_or_default();
+        content.windows(bytes.len()).any(|window| window == bytes)
+    })
+}
+
+#[test]
+fn seeds_move_into_the_data_directory_at_the_first_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    done(directory, &["keygen", "--for-all-parties", "--no-passphrase"]);
+    let (before, kit) = (seeds(directory), directory.join("kits/key-generator"));
+    // the mask seed of the last user, before the checksum
+    let secret = &before[before.len() - 64..before.len() - 32];
+    let generator = |data: &'static str| [&GENERATOR[..], &["--data", data]].concat();
+    assert!(holds(&kit, secret));
+    runs(directory, &generator("data"));
+    assert!(!holds(&kit, secret) && holds(&directory.join("data"), secret));
+    let moved = text(&seeds(directory));
+    assert!(moved.contains("This file contains no secret."), "{moved}");
+    let id = Kit::read_with(&kit, dphe::hazmat::paper_keys()).unwrap().moved_to().unwrap().unwrap();
+    assert!(moved.contains(&id.to_string()), "{moved}");
+    runs(directory, &generator("data"));
+
+    // without the data there are no seeds
+    let error = refused(directory, &generator("empty"));
+    assert!(error.contains("has no seeds any more") && error.contains(&id.to_string()), "{error}");
+    assert!(error.contains("data directory or database of its first start"), "{error}");
+    let output = dphe(directory, &["doctor", "--kit", "kits/key-generator", "--data", "empty"]);
+    assert!(text(&output.stdout).contains("bad   data"), "{}", text(&output.stdout));
+    done(directory, &["doctor", "--kit", "kits/key-generator", "--data", "data"]);
+    // a backup is the same data, and has no file of the kit
+    done(directory, &["backup", "--kit", "kits/key-generator", "--data", "data", "--to", "copy"]);
+    runs(directory, &generator("copy"));
+    let names: Vec<_> =
+        std::fs::read_dir(directory.join("copy")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name == "seeds.bin"), "{names:?}");
+
+    // a crash after the log was stored and before the seeds were removed
+    std::fs::write(kit.join("seeds.bin"), &before).unwrap();
+    runs(directory, &generator("data"));
+    assert_eq!(text(&seeds(directory)), moved);
+    // a crash before the log was stored
+    std::fs::write(kit.join("seeds.bin"), &before).unwrap();
+    runs(directory, &generator("fresh"));
+    assert_ne!(text(&seeds(directory)), moved);
+    // a damaged note
+    for damaged in [&b""[..], b"moved_to = \"12\"", b"moved_to = \"00\"\nmore = 1", &[0xff; 40]] {
+        std::fs::write(kit.join("seeds.bin"), damaged).unwrap();
+        let error = refused(directory, &generator("fresh"));
+        assert!(error.contains("seeds.bin does not belong to this kit"), "{error}");
+    }
+}
+
+#[test]
+fn of_two_processes_that_first_start_with_one_kit_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    done(directory, &["keygen", "--for-all-parties", "--no-passphrase"]);
+    let start = |data: &str| {
+        Service::start(directory, &[&GENERATOR[..], &["--data", data]].concat(), &format!("{data}.log"))
+    };
+    let mut both = [start("one"), start("two")];
+    let ready = both.each_mut().map(Service::is_ready);
+    assert!(ready[0] != ready[1], "{ready:?}\n{}\n{}", both[0].text(), both[1].text());
+    let refused = &both[usize::from(ready[0])];
+    assert!(refused.text().contains("has no seeds any more"), "{}", refused.text());
 }

@@ -107,6 +107,8 @@ fn killed_and_disconnected_replicas_count_every_user_once() {
         all[(victim + other) % 3].proxy.unblock();
     }
     let elapsed = begin.elapsed();
+    // all replicas started with one kit, whose seeds moved into the database
+    assert!(town.kit("aggregator").moved_to().unwrap().is_some());
     assert!(users.iter_mut().all(|user| user.ended() == Some(true)), "{}", tail(&users));
     let expected = town.simulate(usize::try_from(rounds).unwrap());
     for name in town.users() {

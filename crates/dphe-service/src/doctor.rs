@@ -191,9 +191,7 @@ impl Findings {
             (PartyId::KeyGenerator, Some(_)) => kit.decryption_key(b"").map(drop),
             (PartyId::User(_), None) => kit.user_keys().map(drop),
             (PartyId::User(_), Some(_)) => kit.encryption_key().map(drop),
-            (PartyId::Aggregator, None) => {
-                kit.aggregator_keys().and_then(|_| kit.initial_model()).map(drop)
-            }
+            (PartyId::Aggregator, None) => kit.aggregator_keys().and_then(|_| kit.initial_model()).map(drop),
             (PartyId::Aggregator, Some(_)) => {
                 kit.encryption_key().and_then(|_| kit.initial_model()).map(drop)
             }

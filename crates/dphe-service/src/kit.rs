@@ -6,8 +6,8 @@
 //! | `kit.toml` | all | the party's name, and the hash of the roster |
 //! | `task.toml` | all | the task file |
 //! | `roster.bin` | all | the roster, signed by the key generator |
-//! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS; a party that sent a request adds its own |
-//! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key; after the first start, where the seeds are |
+//! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
+//! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key; later, where the seeds are |
 //! | `paillier.key` | key generator, secret | the decryption key |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
 //! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
@@ -147,7 +147,9 @@ pub enum KitError {
         found: Fingerprint,
     },
     /// The party has run with another roster.
-    #[error("this data belongs to a task whose roster has the hash {known}, but the roster of the kit has {found}")]
+    #[error(
+        "this data belongs to a task whose roster has the hash {known}, but the roster of the kit has {found}"
+    )]
     OtherRoster {
         /// The hash that the store remembers.
         known: Fingerprint,
@@ -624,7 +626,9 @@ fn identity_file(folder: &Path, given: Option<&Path>) -> Result<PathBuf, Error> 
     match given {
         None if !kept.exists() => Err(KitError::NoIdentity { folder: folder.into() }.into()),
         None => Ok(kept),
-        Some(given) if kept.exists() && read_identity(given)?.identity() != read_identity(&kept)?.identity() => {
+        Some(given)
+            if kept.exists() && read_identity(given)?.identity() != read_identity(&kept)?.identity() =>
+        {
             let reason = "it is another key than the one given with `--identity`".to_owned();
             Err(KitError::Foreign { file: kept, reason }.into())
         }

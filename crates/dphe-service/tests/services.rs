@@ -126,11 +126,8 @@ async fn stored_messages(town: &Town) -> Messages {
 fn findings(town: &Town, messages: &Messages) -> Vec<(u64, Vec<String>)> {
     let kit = town.kit("aggregator");
     let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
-    let replay = Replay {
-        model: kit.initial_model().unwrap(),
-        key: kit.aggregator_keys().unwrap().encryption_key().clone(),
-        maker: &mut maker,
-    };
+    let replay =
+        Replay { model: kit.initial_model().unwrap(), key: kit.encryption_key().unwrap(), maker: &mut maker };
     let rounds = check_rounds(kit.roster(), messages, Some(replay));
     rounds.into_iter().map(|round| (round.round, round.findings)).collect()
 }

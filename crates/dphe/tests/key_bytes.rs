@@ -133,17 +133,26 @@ fn keys_of_a_party_that_has_started_are_in_its_log() {
     let generator = parties.key_generator();
     let secret = generator.to_secret_bytes();
     let generator_log = first_log::<KeyGeneratorParty>(generator, PartyId::KeyGenerator, &parties);
-    let stored =
-        KeyGenerator::from_log(&generator_log, parties.key_generator().into_key(), roster).unwrap();
+    let stored = KeyGenerator::from_log(&generator_log, parties.key_generator().into_key(), roster).unwrap();
     assert_eq!(stored.to_secret_bytes(), secret);
     parties.start_key_generator(&generator_log).unwrap();
 
     // logs without seeds, of other parties, and damaged logs
     let prefix = Log::new(PartyId::User(user_id(2)), roster).prefix().to_vec();
-    let flipped: Vec<u8> =
-        log.iter().enumerate().map(|(at, byte)| if at == log.len() - 40 { byte ^ 1 } else { *byte }).collect();
-    let logs =
-        [&[][..], &prefix, &log[..log.len() - 1], &log[..prefix.len() + 20], &flipped, &aggregator_log, &generator_log];
+    let flipped: Vec<u8> = log
+        .iter()
+        .enumerate()
+        .map(|(at, byte)| if at == log.len() - 40 { byte ^ 1 } else { *byte })
+        .collect();
+    let logs = [
+        &[][..],
+        &prefix,
+        &log[..log.len() - 1],
+        &log[..prefix.len() + 20],
+        &flipped,
+        &aggregator_log,
+        &generator_log,
+    ];
     for bad in logs {
         let read = UserKeys::from_log(bad, user_id(2), encryption.clone(), roster);
         assert!(matches!(read, Err(Error::Storage { .. })), "{read:?}");

@@ -94,7 +94,9 @@ impl Init {
             start.write(&model)?;
             println!("model        {}: {}", model.display(), start.about.classes.join(", "));
         }
-        println!("next         Agree on the task file, then run `dphe keygen {}`.", self.file.display());
+        let file = self.file.display();
+        println!("next         Agree on the task file. Then each party runs");
+        println!("             `dphe keygen {file} --request PARTY`.");
         Ok(())
     }
 }

@@ -94,11 +94,15 @@ impl Keygen {
             println!("note         Only its file mode protects the decryption key. It has no passphrase.");
         }
         if self.for_all_parties {
-            println!("note         This is for demos and tests: identity keys of other parties were made here.");
+            println!(
+                "note         This is for demos and tests: identity keys of other parties were made here."
+            );
         }
         println!("identity     {}", Fingerprint::of_identity(&made.roster.identity(PartyId::KeyGenerator)?));
         println!("roster       {}", Fingerprint::of_roster(&made.roster));
-        println!("next         Send each party its kit in private. All parties compare the hash of the roster, and");
+        println!(
+            "next         Send each party its kit in private. All parties compare the hash of the roster, and"
+        );
         println!("             pass it with `--roster` at their first start.");
         Ok(())
     }

@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn roster_hash_needs_24_to_64_digits_in_any_grouping() {
-        let same = ["1f2e3d4c5b6a79880011aabb", "1f2e-3d4c-5b6a-7988-0011-aabb", "1F2E 3d4c:5b6a 79880011AABB"];
+        let same =
+            ["1f2e3d4c5b6a79880011aabb", "1f2e-3d4c-5b6a-7988-0011-aabb", "1F2E 3d4c:5b6a 79880011AABB"];
         let read: Vec<RosterHash> = same.iter().map(|text| text.parse().unwrap()).collect();
         assert!(read.windows(2).all(|pair| pair[0] == pair[1]));
         assert_eq!(read[0].to_string(), same[1]);

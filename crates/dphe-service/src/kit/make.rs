@@ -127,9 +127,7 @@ impl KitPlan {
     pub fn fingerprints(&self) -> Result<Vec<(PartyId, Fingerprint)>, Error> {
         let requests = self.requests.iter();
         requests
-            .map(|(&party, request)| {
-                Ok((party, Fingerprint::of_identity(&request.check(&self.task_file)?)))
-            })
+            .map(|(&party, request)| Ok((party, Fingerprint::of_identity(&request.check(&self.task_file)?))))
             .collect()
     }
 

@@ -99,7 +99,9 @@ impl<'a> Start<'a> {
     pub fn user_keys(&self) -> Result<UserKeys, Error> {
         match (&self.seeds, self.state) {
             (SeedsFile::Here(bytes), LogState::New | LogState::Without) => self.kit.user_keys_in(bytes),
-            _ => Ok(UserKeys::from_log(&self.log, self.kit.user()?, self.encryption_key()?, &self.kit.roster)?),
+            _ => {
+                Ok(UserKeys::from_log(&self.log, self.kit.user()?, self.encryption_key()?, &self.kit.roster)?)
+            }
         }
     }
 

@@ -21,9 +21,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection, Po
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
-use super::{
-    AboutStore, Archive, ChunkOutcome, LogStore, StoreError, StoreId, round_from_i64, round_to_i64,
-};
+use super::{AboutStore, Archive, ChunkOutcome, LogStore, StoreError, StoreId, round_from_i64, round_to_i64};
 
 /// The length of the longest row in bytes. Longer values are divided into several rows.
 const MAX_ROW_BYTES: usize = 4 << 20;

@@ -35,6 +35,17 @@ where
     store.replace(b"").await.unwrap();
     assert!(store.load().await.unwrap().is_empty());
 
+    // a log begins once, and the number of the store stays the same
+    store.begin_log(b"first").await.unwrap();
+    store.begin_log(b"second").await.unwrap();
+    assert_eq!(store.load().await.unwrap()[..], b"first"[..]);
+    let about = store.about().await.unwrap();
+    assert_eq!(about.roster, None, "no party has started here");
+    drop(store);
+    let mut store = open().await;
+    assert_eq!(store.about().await.unwrap(), about);
+    store.replace(b"").await.unwrap();
+
     // models are found by digest and by round, replaced, and deleted
     let digest = |model: &[u8]| Digest::of_model(model);
     assert_eq!(store.latest_model(round(9)).await.unwrap(), None);

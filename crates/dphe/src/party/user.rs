@@ -115,11 +115,7 @@ impl Party for UserParty {
         Self::start_unchecked(keys, context, now)
     }
 
-    fn start_new(
-        keys: UserKeys,
-        context: PartyContext<'_>,
-        now: Time,
-    ) -> Result<(Self, Vec<Action>), Error> {
+    fn start_new(keys: UserKeys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
         let (mut party, mut actions) = Self::start(keys, PartyContext { log: &[], ..context }, now)?;
         let state = party.write_checkpoint();
         party.session.begin_with_checkpoint(state, &mut actions);

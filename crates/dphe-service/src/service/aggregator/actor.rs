@@ -23,9 +23,7 @@ pub(super) use shared::SharedRound;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use dphe::party::{
-    AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, Time,
-};
+use dphe::party::{AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, Time};
 use dphe::wire::{Ending, Header, Kind, Signed, UploadAck};
 use dphe::{Digest, PartyId, Roster, Round, UserId};
 use schedule::{Schedule, Timer};

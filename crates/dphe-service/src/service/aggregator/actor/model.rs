@@ -46,8 +46,7 @@ pub(super) async fn restore_model(
     let key = kit.encryption_key()?;
     while at < round {
         let ended = past_rounds::read(store, roster, at).await?;
-        let sum =
-            ended.map(|ended| ended.sum_unchecked(roster, &key)).transpose()?.flatten();
+        let sum = ended.map(|ended| ended.sum_unchecked(roster, &key)).transpose()?.flatten();
         at = at.next();
         if let Some(sum) = sum {
             let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
