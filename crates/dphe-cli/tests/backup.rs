@@ -363,8 +363,8 @@ async fn another_past(town: &Town, directory: &Path, last: u64) -> SqliteStore {
     let roster = (**kit.roster()).clone();
     let now = Time(0);
     let context = |kit: &dphe_service::kit::Kit| PartyContext {
-        identity: kit.identity().unwrap(),
-        roster: roster.clone(),
+        identity: kit.identity().unwrap().into(),
+        rosters: roster.clone().into(),
         log: &[],
         threads: Threads::all(),
     };

@@ -9,19 +9,25 @@
 //! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
 //! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key |
 //! | `paillier.key` | key generator, secret | the decryption key |
+//! | `roster-2.change` | all | the first change of the roster that was applied; later ones have higher numbers |
+//! | `identity-2.key` | aggregator, secret | the key of its identity from this roster on |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
 //! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
+mod change;
 mod make;
 mod request;
 
+pub use change::{AppliedChange, KitChange, MadeChange, apply_change, make_change};
 pub use make::{KitPlan, KitSet, Protection, UserKit, make_kits};
 pub use request::{Request, make_request};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dphe::party::IdentityKeys;
+use dphe::wire::Rosters;
 use dphe::{AggregatorKeys, Digest, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserKeys};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +67,9 @@ pub struct Kit {
     party: PartyId,
     needs_passphrase: bool,
     task_file: TaskFile,
+    /// The first roster of the kit, and the changes that were applied since.
+    rosters: Rosters,
+    /// The latest roster.
     roster: Arc<Roster>,
     tls: TlsIdentity,
     key_lengths: KeyLengths,
@@ -99,6 +108,14 @@ pub enum KitError {
         /// The directory.
         folder: PathBuf,
     },
+    /// A change of the roster cannot be applied.
+    #[error("the roster change cannot be applied: {reason}")]
+    Change {
+        /// The reason.
+        reason: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// A request is invalid.
     #[error("the request of {party} cannot be used: {reason}")]
     Request {
@@ -123,6 +140,7 @@ impl KitError {
             Self::Role { found: found @ (PartyId::Aggregator | PartyId::KeyGenerator), .. } => {
                 format!("Run `dphe serve {}` with this kit.", party_name(*found))
             }
+            Self::Change { hint, .. } => (*hint).into(),
             Self::Exists { .. } => {
                 "Choose another directory with `--output`. Kits are never overwritten.".into()
             }
@@ -177,14 +195,23 @@ impl Kit {
         if roster.task_file() != Digest::of_task_file(&text) {
             return Err(foreign("task.toml", "the roster has the hash of another task file").into());
         }
-        let identity = IdentityKey::from_secret_bytes(&read_secret(folder, "identity.key")?)?;
-        if roster.identity(party)? != identity.identity() {
+        let rosters = change::read_rosters(folder, roster, key_lengths)?;
+        let roster = Arc::new(rosters.latest().clone());
+        let Some((identity, _)) = change::read_identities(folder, party, &rosters)? else {
             return Err(foreign("identity.key", "the roster has another identity for this party").into());
-        }
+        };
         let needs_passphrase = file.passphrase.unwrap_or(false);
-        let roster = Arc::new(roster);
         let tls = TlsIdentity::new(identity, roster.clone());
-        Ok(Self { folder: folder.into(), party, needs_passphrase, task_file, roster, tls, key_lengths })
+        Ok(Self {
+            folder: folder.into(),
+            party,
+            needs_passphrase,
+            task_file,
+            rosters,
+            roster,
+            tls,
+            key_lengths,
+        })
     }
 
     /// Returns the party that the kit belongs to.
@@ -202,7 +229,12 @@ impl Kit {
         &self.task_file
     }
 
-    /// Returns the roster, whose hash is in the kit.
+    /// Returns the rosters: the first one, whose hash is in the kit, and the changes that were applied.
+    pub fn rosters(&self) -> &Rosters {
+        &self.rosters
+    }
+
+    /// Returns the latest roster. Until its first round, the one before is in force.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
@@ -217,7 +249,23 @@ impl Kit {
     /// # Errors
     /// Fails if the file has been removed or damaged since the kit was read.
     pub fn identity(&self) -> Result<IdentityKey, Error> {
-        Ok(IdentityKey::from_secret_bytes(&read_secret(&self.folder, "identity.key")?)?)
+        Ok(self.all_identities()?.0)
+    }
+
+    /// Reads the secret keys of the party's present and earlier identities.
+    ///
+    /// # Errors
+    /// As [`Kit::identity`].
+    pub fn identities(&self) -> Result<IdentityKeys, Error> {
+        let (present, former) = self.all_identities()?;
+        Ok(IdentityKeys::new(present, former))
+    }
+
+    fn all_identities(&self) -> Result<(IdentityKey, Vec<IdentityKey>), Error> {
+        let found = change::read_identities(&self.folder, self.party, &self.rosters)?;
+        let file = self.folder.join("identity.key");
+        let reason = "the roster has another identity for this party".into();
+        found.ok_or_else(|| KitError::Foreign { file, reason }.into())
     }
 
     /// Reads a user's keys.

@@ -93,15 +93,16 @@ pub async fn run<S: LogStore>(
     mut options: ServiceOptions,
     shutdown: Shutdown,
 ) -> Result<(), Error> {
-    let roster = kit.roster().clone();
+    // messages of a round under an earlier roster may be longer
+    let roster = Arc::new(kit.rosters().first().clone());
     let keys = kit.key_generator(passphrase)?;
     let clock = Clock::new();
     let log = store.load().await?;
     let (party, actions) = KeyGeneratorParty::start(
         keys,
         PartyContext {
-            identity: kit.identity()?,
-            roster: (*roster).clone(),
+            identity: kit.identities()?,
+            rosters: kit.rosters().clone(),
             log: &log,
             threads: options.threads,
         },

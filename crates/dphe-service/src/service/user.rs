@@ -86,8 +86,8 @@ pub async fn run<S: LogStore + Archive>(
     let (party, actions) = UserParty::start(
         kit.user_keys()?,
         PartyContext {
-            identity: kit.identity()?,
-            roster: (*roster).clone(),
+            identity: kit.identities()?,
+            rosters: kit.rosters().clone(),
             log: &log,
             threads: options.threads,
         },
@@ -99,7 +99,10 @@ pub async fn run<S: LogStore + Archive>(
         max_list_bytes(&roster),
     );
     // the initial model is in the kit, so that a user can follow a task from its beginning
-    if store.latest_model(Round::FIRST).await?.is_none() && party.round() == Round::FIRST {
+    if store.latest_model(Round::FIRST).await?.is_none()
+        && party.round() == Round::FIRST
+        && party.model().is_some()
+    {
         let model = kit.initial_model()?;
         store.put_model(Round::FIRST, Digest::of_model(&model), &model).await?;
     }
@@ -252,7 +255,11 @@ impl<S: LogStore + Archive, M: ModelMaker> UserActor<S, M> {
     /// Computes the model that follows from a checked sum, and hands it in.
     async fn apply(&mut self, sum: WeightSum) -> Result<(), Error> {
         let (round, digest) = (sum.round(), self.driver.party()?.model());
-        let Some(model) = self.model(digest).await? else {
+        let model = match digest {
+            Some(digest) => self.model(digest).await?,
+            None => None,
+        };
+        let Some(model) = model else {
             tracing::warn!(
                 round = round.get(),
                 "the model of the round is missing, so the sum cannot be applied"

@@ -201,7 +201,7 @@ pub const NEXT_MODEL: &[u8] = b"the model after";
 pub struct Parties {
     pub roster: Roster,
     pub roles: Roles,
-    user_keys: BTreeMap<UserId, UserKeys>,
+    pub user_keys: BTreeMap<UserId, UserKeys>,
 }
 
 pub fn identity_seed(party: PartyId) -> [u8; 32] {
@@ -244,13 +244,18 @@ impl Parties {
     }
 
     /// Creates the key generator again, with the same seeds.
-    fn key_generator(&self) -> KeyGenerator {
+    pub fn key_generator(&self) -> KeyGenerator {
         let task = self.roster.task().clone();
         roles_of(task, self.roster.users().len() as u32, 5).key_generator
     }
 
     fn context<'a>(&self, party: PartyId, log: &'a [u8]) -> PartyContext<'a> {
-        PartyContext { identity: identity(party), roster: self.roster.clone(), log, threads: ONE }
+        PartyContext {
+            identity: identity(party).into(),
+            rosters: self.roster.clone().into(),
+            log,
+            threads: ONE,
+        }
     }
 
     pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, Error> {

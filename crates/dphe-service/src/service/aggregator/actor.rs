@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use dphe::party::{
     AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, PartyContext, Time,
 };
-use dphe::wire::{Ending, Header, Kind, Signed, UploadAck};
+use dphe::wire::{Ending, Header, Kind, Rosters, Signed, UploadAck};
 use dphe::{Digest, PartyId, Roster, Round, UserId};
 use schedule::{Schedule, Timer};
 use tokio::sync::{mpsc, watch};
@@ -50,7 +50,9 @@ use crate::tensorboard::EventFile;
 
 pub(super) struct AggregatorActor<S, M> {
     driver: Driver<AggregatorParty, S>,
+    /// The latest roster, which may not be in force yet.
     roster: Arc<Roster>,
+    rosters: Rosters,
     /// The uploads of all replicas. A single aggregator has none; it collects uploads itself.
     shared: Option<SharedRound>,
     maker: Arc<Mutex<M>>,
@@ -82,18 +84,19 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
     ) -> Result<(Self, mpsc::Receiver<AggregatorCommand>), Error> {
         let (roster, task_file, clock) = (kit.roster().clone(), kit.task_file(), Clock::new());
         let log = store.load().await?;
-        let (keys, identity) = (kit.aggregator_keys()?, kit.identity()?);
+        let (keys, identity, rosters) = (kit.aggregator_keys()?, kit.identities()?, kit.rosters().clone());
         let (party, actions) = AggregatorParty::start(
             keys,
-            PartyContext { identity, roster: (*roster).clone(), log: &log, threads: options.threads },
+            PartyContext { identity, rosters: rosters.clone(), log: &log, threads: options.threads },
             clock.now(),
         )?;
-        model::restore_model(&mut store, &roster, party.round(), kit, &maker).await?;
+        model::restore_model(&mut store, &rosters, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
         let (sender, commands) = mpsc::channel(1024);
         let mut actor = Self {
             driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
             roster,
+            rosters,
             shared,
             maker,
             schedule: Schedule::default(),
@@ -164,7 +167,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
             AggregatorCommand::Answered(message) => self.answered(&message).await,
             AggregatorCommand::Refused { message, problem } => self.refused(&message, &problem).await,
             AggregatorCommand::PastRound { round, reply } => {
-                let ended = past_rounds::read(&mut self.driver.store, &self.roster, round).await?;
+                let ended = past_rounds::read(&mut self.driver.store, &self.rosters, round).await?;
                 let _ = reply.send(ended.map(Arc::new));
                 Ok(())
             }
@@ -251,7 +254,7 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
         match Header::peek(message)?.kind {
             Kind::UploadAck => {
                 if let Some(reply) = self.waiting.remove(&user) {
-                    let ack: Signed<UploadAck> = Signed::decode(message, &self.roster)?;
+                    let ack: Signed<UploadAck> = Signed::decode(message, self.driver.party()?.roster())?;
                     let upload = (ack.round(), user, ack.message().body_hash);
                     replies::send_ack([reply], upload, message);
                 }

@@ -1,5 +1,7 @@
 //! What the aggregator keeps between rounds, and how it recovers a round from its log.
 
+use std::collections::BTreeMap;
+
 use super::{
     AggregatorParty, COLLECTED, DECRYPT, END, EndedRound, FREEZE, FrozenRound, OPEN, RESULT, State, TICKET,
     UPLOAD,
@@ -36,13 +38,13 @@ impl Recover for AggregatorParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
         self.seen = read_point(input)?;
-        let count = input.u32()?;
+        let (count, mut seeds) = (input.u32()?, BTreeMap::new());
         for _ in 0..count {
-            let user = input.get()?;
-            self.aggregator.resume(user, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
+            seeds.insert(input.get()?, UserAggregatorSeed::from_parts(input.get()?, input.get()?));
         }
+        self.aggregator.resume(seeds);
         if !input.rest().is_empty() {
-            self.last = Some(EndedRound::read(input, &self.session.roster)?);
+            self.last = Some(EndedRound::read(input, &self.session.rosters)?);
         }
         Ok(())
     }
@@ -95,14 +97,23 @@ impl Recover for AggregatorParty {
                 self.state = State::Received(round, freeze, result, None);
             }
             (END, State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
-                self.last = Some(EndedRound::read(&mut Reader::new(record.bytes(0)?), roster)?);
+                self.last =
+                    Some(EndedRound::read(&mut Reader::new(record.bytes(0)?), &self.session.rosters)?);
                 self.state = State::Ended;
             }
             _ => return Err(OUT_OF_SEQUENCE),
         }
         Ok(())
     }
+
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        self.read_changes()?;
+        // a round that ended may still have to be finished under the old roster
+        if matches!(self.state, State::Idle | State::Announced(_)) && self.follow_rosters() {
+            self.state = State::Idle;
+            let checkpoint = self.write_checkpoint();
+            actions.push(self.session.checkpoint(checkpoint));
+        }
         match &self.state {
             State::Received(round, _, result, _) => {
                 let (ticket, result) = (round.ticket.clone(), result.clone());
