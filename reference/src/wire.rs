@@ -1,5 +1,6 @@
 //! The bytes of `docs/protocol.md`, one module per part of it.
 
+pub mod change;
 pub mod derive;
 pub mod fixed;
 pub mod hpke;

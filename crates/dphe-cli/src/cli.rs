@@ -20,6 +20,7 @@ mod photos;
 mod plan;
 mod predict;
 mod reproduce;
+mod roster;
 mod samples;
 mod serve;
 mod simulate;
@@ -64,6 +65,8 @@ enum Command {
     Init(init::Init),
     Keygen(keygen::Keygen),
     #[command(subcommand)]
+    Roster(roster::RosterCommand),
+    #[command(subcommand)]
     Serve(serve::Serve),
     Join(join::Join),
     Doctor(doctor::Doctor),
@@ -93,6 +96,7 @@ impl Cli {
             Command::Bench(command) => command.run(),
             Command::Init(command) => command.run(),
             Command::Keygen(command) => command.run(),
+            Command::Roster(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Join(command) => command.run(),
             Command::Doctor(command) => command.run(),
@@ -146,6 +150,8 @@ pub(crate) enum CliError {
     Service(#[from] dphe_service::Error),
     #[error("there is no party {name:?}")]
     UnknownParty { name: String },
+    #[error("{name:?} is not the name of a user")]
+    UnknownUser { name: String },
     #[error("the operating system refused a thread, a process or a signal handler: {source}")]
     Runtime { source: std::io::Error },
     #[error("a claim does not hold")]
@@ -197,6 +203,7 @@ impl CliError {
             Self::UnknownParty { .. } => {
                 Some("Use `aggregator`, `key-generator`, `user-1`, `user-2` and so on.".into())
             }
+            Self::UnknownUser { .. } => Some("Use `user-1`, `user-2` and so on.".into()),
             Self::Claims => Some("See the lines above that start with `does not hold`.".into()),
             Self::CheckFailed { .. } => Some("See the lines above that are not marked `ok`.".into()),
             Self::Runtime { .. } => None,

@@ -367,8 +367,8 @@ async fn another_past(kits: &Path, directory: &Path, last: u64) -> SqliteStore {
     let roster = (**kit.roster()).clone();
     let now = Time(0);
     let context = |kit: &Kit| PartyContext {
-        identity: kit.identity().unwrap(),
-        roster: roster.clone(),
+        identity: kit.identity().unwrap().into(),
+        rosters: roster.clone().into(),
         log: &[],
         threads: Threads::all(),
     };

@@ -138,7 +138,7 @@ async fn fill(kit: &Kit, data: &Path, to: &Path) -> Result<BackedUp, Error> {
         return Err(failed(data, "the database is damaged"));
     }
     let log = store.load().await?;
-    let log = check_log(kit.party(), kit.roster(), &log)?;
+    let log = check_log(kit.party(), kit.rosters(), &log)?;
     store.close().await?;
     let _ = std::fs::remove_file(to.join(LOCK));
     let mut bytes = 0;

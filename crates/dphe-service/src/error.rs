@@ -96,6 +96,9 @@ impl Error {
             Self::Protocol(dphe::Error::Storage { .. }) => {
                 Some("Give each party its own --data directory. Restore a damaged one from a backup.".into())
             }
+            Self::Protocol(dphe::Error::Roster) => {
+                Some("Run `dphe roster apply` with the latest change on the kits of all parties, and start them again.".into())
+            }
             Self::Paillier(dphe_paillier::Error::KeyEncrypted) => {
                 Some("Use --passphrase-file to pass the passphrase that was given to `dphe keygen`.".into())
             }

@@ -9,16 +9,20 @@
 //! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
 //! | `seeds.bin` | all, secret | the seeds of this role, and the encryption key; later, where the seeds are |
 //! | `paillier.key` | key generator, secret | the decryption key |
+//! | `roster-2.change` | all | the first change of the roster that was applied; later ones have higher numbers |
+//! | `identity-2.key` | aggregator, secret | the key of its identity from this roster on |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
 //! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
+mod change;
 mod fingerprint;
 mod make;
 mod request;
 mod seeds;
 mod start;
 
+pub use change::{AppliedChange, KitChange, MadeChange, apply_change, make_change};
 pub use fingerprint::{Fingerprint, RosterHash};
 pub use make::{KitPlan, KitSet, MadeKits, Protection, UserKit, make_kits};
 pub use request::{MadeRequest, Request, make_request, read_requests};
@@ -27,6 +31,8 @@ pub use start::Start;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dphe::party::IdentityKeys;
+use dphe::wire::Rosters;
 use dphe::{
     AggregatorKeys, Digest, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, UserId, UserKeys,
 };
@@ -80,6 +86,9 @@ pub struct Kit {
     for_all_parties: bool,
     identity: PathBuf,
     task_file: TaskFile,
+    /// The first roster of the kit, and the changes that were applied since.
+    rosters: Rosters,
+    /// The latest roster.
     roster: Arc<Roster>,
     tls: TlsIdentity,
     key_lengths: KeyLengths,
@@ -117,6 +126,14 @@ pub enum KitError {
     Exists {
         /// The directory.
         folder: PathBuf,
+    },
+    /// A change of the roster cannot be applied.
+    #[error("the roster change cannot be applied: {reason}")]
+    Change {
+        /// The reason.
+        reason: String,
+        /// What to do about it.
+        hint: &'static str,
     },
     /// A request is invalid.
     #[error("the request of {party} cannot be used: {reason}")]
@@ -199,6 +216,7 @@ impl KitError {
             Self::Role { found: found @ (PartyId::Aggregator | PartyId::KeyGenerator), .. } => {
                 format!("Run `dphe serve {}` with this kit.", party_name(*found))
             }
+            Self::Change { hint, .. } => (*hint).into(),
             Self::Exists { .. } => {
                 "Choose another directory with `--output`. Kits are never overwritten.".into()
             }
@@ -296,13 +314,13 @@ impl Kit {
         if roster.task_file() != Digest::of_task_file(&text) {
             return Err(foreign("task.toml", "the roster has the hash of another task file").into());
         }
+        let rosters = change::read_rosters(folder, roster, key_lengths)?;
+        let roster = Arc::new(rosters.latest().clone());
         let identity_file = identity_file(folder, identity)?;
-        let identity = read_identity(&identity_file)?;
-        if roster.identity(party)? != identity.identity() {
+        let Some((identity, _)) = change::read_identities(folder, &identity_file, party, &rosters)? else {
             let reason = "the roster has another identity for this party".to_owned();
             return Err(KitError::Foreign { file: identity_file, reason }.into());
-        }
-        let roster = Arc::new(roster);
+        };
         let tls = TlsIdentity::new(identity, roster.clone());
         Ok(Self {
             folder: folder.into(),
@@ -311,6 +329,7 @@ impl Kit {
             for_all_parties: file.for_all_parties,
             identity: identity_file,
             task_file,
+            rosters,
             roster,
             tls,
             key_lengths,
@@ -326,7 +345,7 @@ impl Kit {
         if kept.exists() {
             return Ok(());
         }
-        let bytes = self.identity()?.to_secret_bytes();
+        let bytes = read_identity(&self.identity)?.to_secret_bytes();
         files::replace_private(&kept, &bytes)
             .map_err(|source| KeyFileError::Write { path: kept, source }.into())
     }
@@ -337,7 +356,7 @@ impl Kit {
     /// [`KitError::WrongRoster`] if the kit has another roster.
     pub fn check_roster(&self, compared: Option<&RosterHash>) -> Result<(), Error> {
         match compared {
-            Some(compared) if !compared.matches(&self.roster) => {
+            Some(compared) if !self.rosters.iter().any(|roster| compared.matches(roster)) => {
                 let found = Fingerprint::of_roster(&self.roster);
                 Err(KitError::WrongRoster { compared: compared.clone(), found }.into())
             }
@@ -375,7 +394,12 @@ impl Kit {
         &self.task_file
     }
 
-    /// Returns the roster, whose hash is in the kit.
+    /// Returns the rosters: the first one, whose hash is in the kit, and the changes that were applied.
+    pub fn rosters(&self) -> &Rosters {
+        &self.rosters
+    }
+
+    /// Returns the latest roster. Until its first round, the one before is in force.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
@@ -390,7 +414,23 @@ impl Kit {
     /// # Errors
     /// Fails if the file has been removed or damaged since the kit was read.
     pub fn identity(&self) -> Result<IdentityKey, Error> {
-        read_identity(&self.identity)
+        Ok(self.all_identities()?.0)
+    }
+
+    /// Reads the secret keys of the party's present and earlier identities.
+    ///
+    /// # Errors
+    /// As [`Kit::identity`].
+    pub fn identities(&self) -> Result<IdentityKeys, Error> {
+        let (present, former) = self.all_identities()?;
+        Ok(IdentityKeys::new(present, former))
+    }
+
+    fn all_identities(&self) -> Result<(IdentityKey, Vec<IdentityKey>), Error> {
+        let found = change::read_identities(&self.folder, &self.identity, self.party, &self.rosters)?;
+        let file = self.identity.clone();
+        let reason = "the roster has another identity for this party".into();
+        found.ok_or_else(|| KitError::Foreign { file, reason }.into())
     }
 
     /// Returns the user whose kit this is.
@@ -469,7 +509,7 @@ impl Kit {
     /// Checks that the party ran with this roster in a store, and that the seeds did not move into another one.
     pub(crate) fn check_store(&self, about: &AboutStore) -> Result<(), Error> {
         if let Some(known) = about.roster
-            && known != self.roster.hash()
+            && self.rosters.iter().all(|roster| roster.hash() != known)
         {
             let (known, found) = (Fingerprint::of_digest(&known), Fingerprint::of_roster(&self.roster));
             return Err(KitError::OtherRoster { known, found }.into());

@@ -118,7 +118,7 @@ impl StoreError {
             }
             Self::Version { .. } => "Start the version of this program that the other replicas run.".into(),
             Self::OtherRoster { .. } => {
-                "Use another database, or the kits that this database was created with.".into()
+                "Use another database, or the kits that this database was created with. If the roster has changed, run `dphe roster apply` on this replica's kit.".into()
             }
             Self::LeaseLost => "Do nothing. This replica continues as a follower.".into(),
         })

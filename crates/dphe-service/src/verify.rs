@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dphe::party::EndedRound;
 use dphe::party::log::Log;
 use dphe::wire::{
-    Close, Ending, Freeze, FreezeAck, Kind, Message, Outcome, ParticipantTree, Publish, RoundResult,
+    Close, Ending, Freeze, FreezeAck, Kind, Message, Outcome, ParticipantTree, Publish, Rosters, RoundResult,
     RoundTicket, Signed,
 };
 use dphe::{Digest, PartyId, Receipts, Roster, Round};
@@ -55,8 +55,9 @@ pub struct CheckedLog {
 ///
 /// # Errors
 /// Returns the error of [`Log::recover`].
-pub fn check_log(party: PartyId, roster: &Roster, log: &[u8]) -> Result<CheckedLog, dphe::Error> {
-    let recovered = Log::recover(party, roster, log)?;
+pub fn check_log(party: PartyId, rosters: impl Into<Rosters>, log: &[u8]) -> Result<CheckedLog, dphe::Error> {
+    let rosters = rosters.into();
+    let recovered = Log::recover(party, Log::roster_of(party, &rosters, log), log)?;
     let point = recovered.log.point();
     let torn = log.len() - recovered.valid;
     Ok(CheckedLog { records: point.seq, head: crate::hex::encode(point.head.as_bytes()), torn })
@@ -77,17 +78,19 @@ pub struct Replay<'a> {
 /// # Errors
 /// If a stored message or sum cannot be read.
 pub fn replay_models(
-    roster: &Roster,
+    rosters: impl Into<Rosters>,
     messages: &[(Round, u8, Vec<u8>)],
     replay: Replay<'_>,
 ) -> Result<Vec<Vec<u8>>, dphe::Error> {
     let Replay { mut model, key, maker } = replay;
+    let rosters = rosters.into();
     let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
     for (round, kind, bytes) in messages {
         rounds.entry(*round).or_default().insert(*kind, bytes);
     }
     let mut models = Vec::new();
-    for messages in rounds.values() {
+    for (&round, messages) in &rounds {
+        let roster = rosters.at(round);
         let Some(ended) = ended_round(roster, messages)? else { continue };
         let Some(sum) = ended.sum_unchecked(roster, &key)? else { continue };
         model = maker.next_model(&sum, &model).unwrap_or(model);
@@ -107,7 +110,7 @@ fn ended_round(roster: &Roster, messages: &BTreeMap<u8, &[u8]>) -> Result<Option
 /// Verifies the messages of rounds that an aggregator has stored. With `replay`, the messages must begin with round 1,
 /// and every model is computed again.
 pub fn check_rounds(
-    roster: &Roster,
+    rosters: impl Into<Rosters>,
     messages: &[(Round, u8, Vec<u8>)],
     mut replay: Option<Replay<'_>>,
 ) -> Vec<CheckedRound> {
@@ -115,13 +118,15 @@ pub fn check_rounds(
     for (round, kind, bytes) in messages {
         rounds.entry(*round).or_default().insert(*kind, bytes);
     }
+    let rosters = rosters.into();
     let mut model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
     let mut records = None;
     let mut checked: Vec<CheckedRound> = Vec::new();
     let last = rounds.keys().next_back().copied();
     for (round, messages) in &rounds {
         let is_last = Some(*round) == last;
-        let mut check = Check { roster, round: *round, is_last, messages, findings: Vec::new() };
+        let mut check =
+            Check { roster: rosters.at(*round), round: *round, is_last, messages, findings: Vec::new() };
         let ending = check.run(&mut model, &mut records, replay.as_mut());
         let expected = match checked.last() {
             Some(last) => last.round + 1,

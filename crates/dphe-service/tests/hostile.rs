@@ -441,7 +441,12 @@ async fn make_upload(services: &Services, name: &str, seed: u64) -> Bytes {
     assert_eq!(fetched.unwrap(), model);
     let keys = kit.user_keys().unwrap();
     let roster = (**kit.roster()).clone();
-    let context = PartyContext { identity: kit.identity().unwrap(), roster, log: &[], threads: Threads::ONE };
+    let context = PartyContext {
+        identity: kit.identity().unwrap().into(),
+        rosters: roster.into(),
+        log: &[],
+        threads: Threads::ONE,
+    };
     let (mut party, _) = UserParty::start(keys, context, Time(0)).unwrap();
     let mut rng = rng(seed);
     party.step(UserEvent::Begin { ticket, model: model.clone() }, Time(0), &mut rng).unwrap();

@@ -42,7 +42,7 @@ pub enum Error {
     #[error("the policy that the message names is not the roster's")]
     Policy,
     /// A roster that is not the agreed one, or keys of users who are not in the roster.
-    #[error("the roster is not the one that the parties agreed on")]
+    #[error("the roster is not the one that the parties agreed on, or one of them lacks its latest change")]
     Roster,
     /// An update that was encrypted under a key other than the task's.
     #[error("the update was encrypted under another key")]

@@ -14,8 +14,10 @@ mod user;
 pub use aggregator::{
     AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, EndedRound, Intake, IntakeRound,
 };
-pub use context::PartyContext;
-pub use key_generator::{KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase};
+pub use context::{IdentityKeys, PartyContext};
+#[cfg(test)]
+pub(crate) use history::with_roster as history_with_roster;
+pub use key_generator::{ChangedRoster, KeyGeneratorEvent, KeyGeneratorParty, KeyGeneratorPhase};
 pub use user::{UserEvent, UserParty, UserPhase};
 
 use core::fmt;

@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::hash::hash;
 use crate::scheme::fixed_point::FixedPoint;
 use crate::scheme::permutation::{Permutation, UserSharedSeed};
-use crate::{ClipRule, Profile, Round, TaskConfig, TaskId};
+use crate::wire::roster_change;
+use crate::{ClipRule, Digest, Profile, Round, TaskConfig, TaskId, UserId};
 
 fn load() -> Value {
     serde_json::from_str(include_str!("../../../vectors/derivation.json")).unwrap()
@@ -67,5 +68,25 @@ fn fixed_point_encoding_matches_the_vectors() {
             (Err(error), None) => assert_eq!(error.code().as_str(), entry["error"].as_str().unwrap()),
             (found, _) => panic!("{entry}: {found:?}"),
         }
+    }
+}
+
+#[test]
+fn seeds_and_histories_of_changed_rosters_match_the_vectors() {
+    let all = load();
+    for case in list(&all, "roster_seed") {
+        let (mask, roster) =
+            (array(&case["mask_round_seed"]), Digest::from_bytes(array(&case["roster_hash"])));
+        let (salt, seed) = (array(&case["salt"]), array(&case["user_shared_seed"]));
+        let user = UserId::new(number(&case["user"])).unwrap();
+        let key = roster_change::hiding_key_of(&mask, roster, &salt, user);
+        assert_eq!(*roster_change::xor(&seed, &key), array(&case["hidden"]));
+        assert_eq!(*roster_change::check_of(roster, &seed).as_bytes(), array(&case["check"]));
+    }
+    for case in list(&all, "roster_history") {
+        let before = Digest::from_bytes(array(&case["history_before"]));
+        let roster = Digest::from_bytes(array(&case["roster_hash"]));
+        let after = crate::party::history_with_roster(before, roster);
+        assert_eq!(*after.as_bytes(), array(&case["history"]));
     }
 }

@@ -15,6 +15,7 @@ mod partial_sums;
 mod participants;
 mod policy;
 mod roster;
+pub(crate) mod roster_change;
 mod signed;
 mod upload_seal;
 
@@ -28,7 +29,9 @@ pub use messages::{
 };
 pub use participants::{Participant, ParticipantTree};
 pub(crate) use participants::{check_set, root_of};
-pub use roster::{Roster, RosterPlan};
+pub use roster::{Roster, RosterEdits, RosterPlan};
+pub(crate) use roster_change::NewSeeds;
+pub use roster_change::{RosterChange, Rosters};
 pub use signed::{Message, Signed, Unverified};
 pub use upload_seal::{Agreement, AgreementKey};
 pub(crate) use upload_seal::{SEAL_BYTES, UploadName};

@@ -14,6 +14,7 @@ use dphe::party::{
     Action, AggregatorEvent, AggregatorParty, KeyGeneratorEvent, KeyGeneratorParty, Party as _, PartyContext,
     Time, UserEvent, UserParty,
 };
+use dphe::wire::RosterChange;
 use dphe::{
     Digest, Error, IdentityKey, KeyGenerator, NoiseMode, PartyId, Roster, Round, SparseVector, Threads,
     Update, UserId, hazmat,
@@ -64,9 +65,9 @@ impl<'a> Task<'a> {
 
     fn party(&self, vector: &Value) -> Running<'_> {
         let identity = |seed: &Value| IdentityKey::from_seed(&array(seed));
-        let context = |identity| PartyContext {
-            identity,
-            roster: self.roster.clone(),
+        let context = |identity: IdentityKey| PartyContext {
+            identity: identity.into(),
+            rosters: self.roster.clone().into(),
             log: &[],
             threads: Threads::ONE,
         };
@@ -262,7 +263,7 @@ fn transcripts_match_the_vectors() {
                 expect(&mut party, "model", &[]);
                 let Kind::User(party, _) = &party.kind else { panic!("it is a user") };
                 assert_eq!(party.round(), Round::FIRST.next());
-                assert_eq!(party.model(), Digest::of_model(&hex(&json["new_model"])));
+                assert_eq!(party.model().unwrap(), Digest::of_model(&hex(&json["new_model"])));
             } else {
                 expect(&mut party, "update", &[]);
                 expect(&mut party, "ack_own", &[]);
@@ -287,6 +288,12 @@ fn bad_inputs_are_refused_with_their_code_and_change_nothing() {
             "key" => read_key(vector),
             "roster" => {
                 Roster::decode_with(&hex(&vector["input"]), hazmat::short_keys()).map(|_| "ok".into())
+            }
+            "roster_change" => {
+                let bytes = vector.get("previous").map(hex).unwrap_or_else(|| hex(&task.json["roster"]));
+                let previous = Roster::decode_with(&bytes, hazmat::short_keys()).unwrap();
+                RosterChange::decode_with(&hex(&vector["input"]), &previous, hazmat::short_keys())
+                    .map(|_| "ok".into())
             }
             _ => step(task, vector),
         };

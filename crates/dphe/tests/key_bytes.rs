@@ -7,6 +7,7 @@ mod support;
 use dphe::hazmat::{paper_keys, short_keys};
 use dphe::party::log::Log;
 use dphe::party::{Action, AggregatorParty, KeyGeneratorParty, Party, PartyContext, UserParty};
+use dphe::wire::Rosters;
 use dphe::{
     Aggregator, AggregatorKeys, Error, IdentityKey, KeyGenerator, Profile, Round, TaskConfig, User, UserKeys,
 };
@@ -102,8 +103,8 @@ fn identity_key_survives_bytes() {
 
 /// Starts a new party, and returns its log.
 fn first_log<P: Party>(keys: P::Keys, party: PartyId, parties: &Parties) -> Vec<u8> {
-    let (identity, roster) = (identity(party), parties.roster.clone());
-    let context = PartyContext { identity, roster, log: b"ignored", threads: ONE };
+    let (identity, rosters) = (identity(party).into(), parties.roster.clone().into());
+    let context = PartyContext { identity, rosters, log: b"ignored", threads: ONE };
     let (_, actions) = P::start_new(keys, context, NOW).unwrap();
     let replaced = actions.iter().filter(|action| matches!(action, Action::Replace(_))).count();
     assert_eq!(replaced, 1, "no other action may replace the seeds");
@@ -116,29 +117,29 @@ fn first_log<P: Party>(keys: P::Keys, party: PartyId, parties: &Parties) -> Vec<
 #[test]
 fn keys_of_a_party_that_has_started_are_in_its_log() {
     let parties = Parties::new(config(Profile::Full), 3);
-    let roster = &parties.roster;
+    let rosters = &Rosters::from(parties.roster.clone());
     let user = parties.user_keys[&user_id(2)].clone();
     let encryption = user.encryption_key().clone();
     let log = first_log::<UserParty>(user.clone(), PartyId::User(user_id(2)), &parties);
-    let stored = UserKeys::from_log(&log, user_id(2), encryption.clone(), roster).unwrap();
+    let stored = UserKeys::from_log(&log, user_id(2), encryption.clone(), rosters).unwrap();
     assert_eq!(stored.to_secret_bytes(), user.to_secret_bytes());
     parties.start_user(2, &log).unwrap();
 
     let aggregator = parties.roles.key_generator.aggregator_keys();
     let aggregator_log = first_log::<AggregatorParty>(aggregator.clone(), PartyId::Aggregator, &parties);
-    let stored = AggregatorKeys::from_log(&aggregator_log, encryption.clone(), roster).unwrap();
+    let stored = AggregatorKeys::from_log(&aggregator_log, encryption.clone(), rosters).unwrap();
     assert_eq!(stored.to_secret_bytes(), aggregator.to_secret_bytes());
     parties.start_aggregator(&aggregator_log).unwrap();
 
     let generator = parties.key_generator();
     let secret = generator.to_secret_bytes();
     let generator_log = first_log::<KeyGeneratorParty>(generator, PartyId::KeyGenerator, &parties);
-    let stored = KeyGenerator::from_log(&generator_log, parties.key_generator().into_key(), roster).unwrap();
+    let stored = KeyGenerator::from_log(&generator_log, parties.key_generator().into_key(), rosters).unwrap();
     assert_eq!(stored.to_secret_bytes(), secret);
     parties.start_key_generator(&generator_log).unwrap();
 
     // logs without seeds, of other parties, and damaged logs
-    let prefix = Log::new(PartyId::User(user_id(2)), roster).prefix().to_vec();
+    let prefix = Log::new(PartyId::User(user_id(2)), rosters.first()).prefix().to_vec();
     let flipped: Vec<u8> = log
         .iter()
         .enumerate()
@@ -154,11 +155,11 @@ fn keys_of_a_party_that_has_started_are_in_its_log() {
         &generator_log,
     ];
     for bad in logs {
-        let read = UserKeys::from_log(bad, user_id(2), encryption.clone(), roster);
+        let read = UserKeys::from_log(bad, user_id(2), encryption.clone(), rosters);
         assert!(matches!(read, Err(Error::Storage { .. })), "{read:?}");
     }
-    let read = UserKeys::from_log(&log, user_id(1), encryption.clone(), roster);
+    let read = UserKeys::from_log(&log, user_id(1), encryption.clone(), rosters);
     assert!(matches!(read, Err(Error::Storage { .. })), "another user's log");
-    assert!(AggregatorKeys::from_log(&log, encryption, roster).is_err());
-    assert!(KeyGenerator::from_log(&log, parties.key_generator().into_key(), roster).is_err());
+    assert!(AggregatorKeys::from_log(&log, encryption, rosters).is_err());
+    assert!(KeyGenerator::from_log(&log, parties.key_generator().into_key(), rosters).is_err());
 }

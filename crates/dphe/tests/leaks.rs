@@ -409,8 +409,12 @@ fn upload_messages_have_one_size_and_number() {
         };
         let roster = Roster::new(plan, &identity(101)).unwrap();
         let now = Time(0);
-        let context =
-            |identity| PartyContext { identity, roster: roster.clone(), log: &[], threads: THREADS };
+        let context = |identity: IdentityKey| PartyContext {
+            identity: identity.into(),
+            rosters: roster.clone().into(),
+            log: &[],
+            threads: THREADS,
+        };
         let keys: Vec<_> = ids.iter().map(|&id| session.key_generator.enroll(id, &mut session.rng)).collect();
         let aggregator_keys = session.key_generator.aggregator_keys();
         let (mut aggregator, _) =

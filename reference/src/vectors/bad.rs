@@ -4,6 +4,7 @@
 //! the order of section 8 decides. Such inputs are avoided.
 
 mod aggregator;
+mod change;
 mod envelope;
 mod key_generator;
 mod local;
@@ -185,6 +186,7 @@ pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
             local::add(&mut bad);
         }
         roster::add(&mut bad);
+        change::add(&mut bad);
         all.extend(bad.vectors);
     }
     all

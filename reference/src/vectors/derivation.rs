@@ -17,7 +17,7 @@ use crate::wire::task::{Policy, Profile, Receipts};
 
 const DESCRIPTION: &str = "What docs/protocol.md derives without encrypting: hashes, streams, shuffles, seeds, \
 permutations, supports, policies, fixed point, packing, logs, masks, checks, trees of participants, histories, \
-sealed uploads, kits. Bytes are hexadecimal, seeds are those of round 1.";
+sealed uploads, kits, seeds and histories of changed rosters. Bytes are hexadecimal, seeds are those of round 1.";
 
 /// Returns the file.
 pub fn file() -> Json {
@@ -44,6 +44,8 @@ pub fn file() -> Json {
         .with("history", parties::histories())
         .with("hpke", parties::sealed())
         .with("kit", parties::kits())
+        .with("roster_seed", parties::roster_seeds())
+        .with("roster_history", parties::roster_histories())
 }
 
 fn hashes(rng: &mut Rng) -> Json {

@@ -53,6 +53,7 @@ fn task(transcript: &Transcript) -> Json {
         .with("key", keys::json(&transcript.key))
         .with("task", hex(roster.task))
         .with("epoch", number(roster.epoch))
+        .with("first_round", number(roster.first_round))
         .with("task_file", hex(TASK_FILE))
         .with("roster", hex(roster.bytes()))
         .with("roster_hash", hex(roster.hash()))

@@ -116,6 +116,8 @@ impl Transcript {
             key_id: key_id(&key),
             initial_model: model_digest(&model),
             task_file: task_file_hash(TASK_FILE),
+            previous: [0; 32],
+            first_round: 1,
             aggregator,
             key_generator,
             users: identities,

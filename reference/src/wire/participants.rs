@@ -65,6 +65,11 @@ pub fn first_history(roster_hash: &Digest) -> Digest {
     h("dphe/v2/history", &[roster_hash])
 }
 
+/// Computes the history when another roster comes into force.
+pub fn history_with_roster(history: &Digest, roster_hash: &Digest) -> Digest {
+    h("dphe/v2/history-roster", &[history, roster_hash])
+}
+
 /// What a round adds to the history.
 #[derive(Clone, Copy, Debug)]
 pub struct Past {

@@ -213,6 +213,7 @@ pub fn key_id(key: &Key) -> Digest {
 }
 
 /// The parties of a task, with their secret identity keys.
+#[derive(Clone)]
 pub struct Roster {
     /// The task.
     pub task: Task,
@@ -226,6 +227,10 @@ pub struct Roster {
     pub initial_model: Digest,
     /// The hash of the task file, or zeros.
     pub task_file: Digest,
+    /// The hash of the roster that this one replaces, or zeros.
+    pub previous: Digest,
+    /// The first round in which it is in force.
+    pub first_round: u64,
     /// A.
     pub aggregator: SigningKey,
     /// G.
@@ -243,8 +248,8 @@ impl Roster {
         bytes.extend(self.key_id);
         bytes.extend(self.initial_model);
         bytes.extend(self.task_file);
-        // this roster replaces no other
-        bytes.extend([0; 32]);
+        bytes.extend(self.previous);
+        bytes.extend(self.first_round.to_be_bytes());
         bytes.extend(self.aggregator.verifying_key().to_bytes());
         bytes.extend(self.agreement().public);
         bytes.extend(self.key_generator.verifying_key().to_bytes());

@@ -7,7 +7,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Try it on this machine", &["demo", "simulate"]),
     ("Prepare your data", &["extract", "data"]),
     ("Set up a task", &["plan", "init", "keygen", "doctor"]),
-    ("Run a task", &["serve", "join", "status", "verify", "backup"]),
+    ("Run a task", &["serve", "join", "status", "verify", "backup", "roster"]),
     ("Use a model", &["evaluate", "predict", "export"]),
     ("Reproduce and measure", &["reproduce", "bench"]),
     ("Other", &["key", "completions", "man", "help"]),

@@ -69,7 +69,7 @@ impl Verify {
                 }
             }
         })??;
-        let log = check_log(kit.party(), kit.roster(), &log)?;
+        let log = check_log(kit.party(), kit.rosters(), &log)?;
         let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
         // only an aggregator stores sums; without the rounds before them, models cannot be computed again
         let replay = match kit.party() {
@@ -80,7 +80,7 @@ impl Verify {
             _ => None,
         };
         let recomputed = replay.is_some();
-        let rounds = check_rounds(kit.roster(), &messages, replay);
+        let rounds = check_rounds(kit.rosters(), &messages, replay);
         if self.format == TextFormat::Json {
             let report = serde_json::json!({ "log": log, "models_recomputed": recomputed, "rounds": rounds });
             println!("{}", serde_json::to_string_pretty(&report)?);

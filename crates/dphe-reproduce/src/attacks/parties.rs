@@ -105,8 +105,12 @@ impl World {
             users: identities.iter().map(|(id, key)| (*id, key.identity())).collect(),
         };
         let roster = Roster::new(plan, &own)?;
-        let context =
-            |identity| PartyContext { identity, roster: roster.clone(), log: &[], threads: Threads::ONE };
+        let context = |identity: IdentityKey| PartyContext {
+            identity: identity.into(),
+            rosters: roster.clone().into(),
+            log: &[],
+            threads: Threads::ONE,
+        };
         let aggregator_keys = keys.aggregator_keys();
         let mut users = BTreeMap::new();
         for ((id, keys), (_, identity)) in user_keys.into_iter().zip(identities) {

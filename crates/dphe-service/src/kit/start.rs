@@ -69,7 +69,7 @@ impl<'a> Start<'a> {
             seeds = kit.seeds()?;
         }
         let log = store.load().await?;
-        let recovered = Log::recover(kit.party, &kit.roster, &log)?;
+        let recovered = Log::recover(kit.party, Log::roster_of(kit.party, &kit.rosters, &log), &log)?;
         let state = match (&recovered.checkpoint, recovered.records.is_empty()) {
             (Some(_), _) => LogState::HasSeeds,
             (None, true) => LogState::New,
@@ -99,9 +99,12 @@ impl<'a> Start<'a> {
     pub fn user_keys(&self) -> Result<UserKeys, Error> {
         match (&self.seeds, self.state) {
             (SeedsFile::Here(bytes), LogState::New | LogState::Without) => self.kit.user_keys_in(bytes),
-            _ => {
-                Ok(UserKeys::from_log(&self.log, self.kit.user()?, self.encryption_key()?, &self.kit.roster)?)
-            }
+            _ => Ok(UserKeys::from_log(
+                &self.log,
+                self.kit.user()?,
+                self.encryption_key()?,
+                &self.kit.rosters,
+            )?),
         }
     }
 
@@ -112,7 +115,7 @@ impl<'a> Start<'a> {
     pub fn aggregator_keys(&self) -> Result<AggregatorKeys, Error> {
         match (&self.seeds, self.state) {
             (SeedsFile::Here(bytes), LogState::New | LogState::Without) => self.kit.aggregator_keys_in(bytes),
-            _ => Ok(AggregatorKeys::from_log(&self.log, self.encryption_key()?, &self.kit.roster)?),
+            _ => Ok(AggregatorKeys::from_log(&self.log, self.encryption_key()?, &self.kit.rosters)?),
         }
     }
 
@@ -126,7 +129,7 @@ impl<'a> Start<'a> {
             (SeedsFile::Here(bytes), LogState::New | LogState::Without) => {
                 self.kit.key_generator_in(bytes, key)
             }
-            _ => Ok(KeyGenerator::from_log(&self.log, key, &self.kit.roster)?),
+            _ => Ok(KeyGenerator::from_log(&self.log, key, &self.kit.rosters)?),
         }
     }
 
@@ -142,8 +145,8 @@ impl<'a> Start<'a> {
         threads: Threads,
         now: Time,
     ) -> Result<(P, Vec<Action>), Error> {
-        let roster = (*self.kit.roster).clone();
-        let context = PartyContext { identity: self.kit.identity()?, roster, log: &self.log, threads };
+        let (identity, rosters) = (self.kit.identities()?, self.kit.rosters.clone());
+        let context = PartyContext { identity, rosters, log: &self.log, threads };
         let started = match self.state {
             LogState::HasSeeds | LogState::Without => P::start(keys, context, now)?,
             LogState::New => {

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use actor::AggregatorActor;
 use bytes::Bytes;
-use dphe::party::{AggregatorPhase, EndedRound};
-use dphe::wire::Kind;
-use dphe::{Digest, IdentityKey, PartyId, Roster, Round};
+use dphe::party::{AggregatorPhase, EndedRound, IdentityKeys};
+use dphe::wire::{Kind, Rosters};
+use dphe::{Digest, PartyId, Roster, Round};
 use past_rounds::PastRounds;
 use replies::PendingUpload;
 use serde::{Deserialize, Serialize};
@@ -207,8 +207,9 @@ impl AggregatorService {
 /// The HTTP endpoint of an aggregator, and its client of the key generator.
 struct Endpoint {
     roster: Arc<Roster>,
+    rosters: Arc<Rosters>,
     tls: ServerTls,
-    identity: Arc<IdentityKey>,
+    identities: Arc<IdentityKeys>,
     key_generator: Client,
 }
 
@@ -218,8 +219,8 @@ impl Endpoint {
         let address = kit.task_file().parties.key_generator.clone();
         let max_response = Kind::RoundResult.max_message_bytes(&roster);
         let key_generator = Client::new(address, kit.tls().client(PartyId::KeyGenerator)?, max_response);
-        let identity = Arc::new(kit.identity()?);
-        Ok(Self { tls: kit.tls().server(|_| true)?, identity, roster, key_generator })
+        let (identities, rosters) = (Arc::new(kit.identities()?), Arc::new(kit.rosters().clone()));
+        Ok(Self { tls: kit.tls().server(|_| true)?, identities, roster, rosters, key_generator })
     }
 
     /// Serves users and the dashboard until `shutdown`.
@@ -241,11 +242,12 @@ impl Endpoint {
         start_observing(options, dashboard, shutdown);
         let api = handlers::AggregatorApi {
             roster: self.roster,
+            rosters: self.rosters,
             uploads,
             snapshot,
             chunks,
             past,
-            identity: self.identity,
+            identities: self.identities,
             limits,
             metrics: options.metrics.clone(),
             shutdown: shutdown.clone(),

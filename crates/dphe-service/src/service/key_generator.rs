@@ -116,7 +116,8 @@ async fn run_key_generator(
     mut options: ServiceOptions,
     shutdown: Shutdown,
 ) -> Result<(), Error> {
-    let roster = kit.roster().clone();
+    // messages of a round under an earlier roster may be longer
+    let roster = Arc::new(kit.rosters().first().clone());
     let clock = Clock::new();
     let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
     let keys = start.key_generator(passphrase)?;

@@ -116,7 +116,10 @@ async fn run_user(
         max_list_bytes(&roster),
     );
     // the initial model is in the kit, so that a user can follow a task from its beginning
-    if store.latest_model(Round::FIRST).await?.is_none() && party.round() == Round::FIRST {
+    if store.latest_model(Round::FIRST).await?.is_none()
+        && party.round() == Round::FIRST
+        && party.model().is_some()
+    {
         let model = kit.initial_model()?;
         store.put_model(Round::FIRST, Digest::of_model(&model), &model).await?;
     }
@@ -269,7 +272,11 @@ impl UserActor {
     /// Computes the model that follows from a checked sum, and hands it in.
     async fn apply(&mut self, sum: WeightSum) -> Result<(), Error> {
         let (round, digest) = (sum.round(), self.driver.party()?.model());
-        let Some(model) = self.model(digest).await? else {
+        let model = match digest {
+            Some(digest) => self.model(digest).await?,
+            None => None,
+        };
+        let Some(model) = model else {
             tracing::warn!(
                 round = round.get(),
                 "the model of the round is missing, so the sum cannot be applied"

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dphe::wire::Rosters;
 use dphe::{Digest, Roster, Round};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow, PgSslMode};
@@ -176,12 +177,13 @@ impl PgStore {
     /// # Errors
     /// [`StoreError::Postgres`] if it cannot be reached, [`StoreError::Version`] if a later version of this program
     /// created its tables, [`StoreError::OtherRoster`] if they belong to another roster.
-    pub async fn open(address: &PgAddress, roster: &Roster) -> Result<Self, StoreError> {
+    pub async fn open(address: &PgAddress, rosters: impl Into<Rosters>) -> Result<Self, StoreError> {
+        let rosters = rosters.into();
         let mut address = address.clone();
         let mut connection = address.connect(&[]).await?;
         with_timeout(
             STATEMENT_LEASES * address.lease,
-            schema::prepare(&mut connection, &address.schema, roster),
+            schema::prepare(&mut connection, &address.schema, &rosters),
         )
         .await??;
         let row = sqlx::query("SHOW synchronous_commit").fetch_one(&mut connection);

@@ -8,26 +8,28 @@ mod recovery;
 pub use ended::EndedRound;
 pub use intake::{Checked, Intake, IntakeRound};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use dphe_paillier::Threads;
 
 use rand_core::CryptoRng;
 
-use super::context::Session;
+use super::context::{ROSTER_TOO_LATE, Session};
 use super::{Action, Notice, Party, PartyContext, RETRY, RETRY_REQUEST, Time};
 use crate::hash::Digest;
 use crate::names::named_enum;
 use crate::party::log::LogPoint;
 use crate::scheme::RoundParams;
+use crate::scheme::permutation::UserAggregatorSeed;
 use crate::wire::{
     AgreementKey, Close, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Participant,
-    ParticipantTree, Publish, RoundOpen, RoundResult, RoundTicket, SEAL_BYTES, Signed, SumContext, Upload,
-    UploadAck, UploadName, UploadParams, Writer,
+    ParticipantTree, Publish, RosterChange, RoundOpen, RoundResult, RoundTicket, SEAL_BYTES, Signed,
+    SumContext, Upload, UploadAck, UploadName, UploadParams, Writer,
 };
 use crate::{
-    Aggregator, AggregatorKeys, Blinds, Collecting, Error, OpenedSum, Overlap, PartyId, Roster, Round,
-    SealedUpdate, UserId,
+    Aggregator, AggregatorKeys, Blinds, Collecting, Error, IdentityKey, OpenedSum, Overlap, PartyId, Roster,
+    Round, SealedUpdate, UserId,
 };
 
 /// An event of an aggregator.
@@ -107,6 +109,8 @@ pub struct AggregatorParty {
     last: Option<EndedRound>,
     /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
+    /// The rosters that come into force later, with the seeds of users with a new identity.
+    next_rosters: VecDeque<(Arc<RosterChange>, BTreeMap<UserId, UserAggregatorSeed>)>,
 }
 
 #[derive(Debug)]
@@ -162,12 +166,9 @@ impl Party for AggregatorParty {
         context: PartyContext<'_>,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        check_keys(&keys, &context.roster)?;
+        check_keys(&keys, context.rosters.first())?;
         let (session, recovery) = Session::open(PartyId::Aggregator, context)?;
-        let agreement = session.identity().agreement_key();
-        if agreement.public() != *session.roster.agreement() {
-            return Err(Error::Roster);
-        }
+        let agreement = agreement_key(session.identity(), &session.roster)?;
         let party = Self {
             session,
             aggregator: Aggregator::new(keys)?,
@@ -176,6 +177,7 @@ impl Party for AggregatorParty {
             state: State::Idle,
             last: None,
             seen: None,
+            next_rosters: VecDeque::new(),
         };
         recovery.run(party, now)
     }
@@ -197,7 +199,6 @@ impl Party for AggregatorParty {
         now: Time,
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
-        let roster = &self.session.roster;
         match event {
             AggregatorEvent::Start { model, deadline } => self.announce_round(model, deadline, now, rng),
             AggregatorEvent::Poll { user, round } => self.poll(user, round),
@@ -210,10 +211,10 @@ impl Party for AggregatorParty {
             AggregatorEvent::Abort => self.abort(),
             AggregatorEvent::Tick => self.on_tick(now),
             AggregatorEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
-                Kind::RoundTicket => self.ticket(Signed::decode(&bytes, roster)?, now),
-                Kind::Upload => self.upload(&Signed::decode(&bytes, roster)?, now),
-                Kind::FreezeAck => self.freeze_ack(&Signed::decode(&bytes, roster)?, now),
-                Kind::RoundResult => self.result(Signed::decode(&bytes, roster)?),
+                Kind::RoundTicket => self.ticket(self.session.read(&bytes)?, now),
+                Kind::Upload => self.upload(&self.session.read(&bytes)?, now),
+                Kind::FreezeAck => self.freeze_ack(&self.session.read(&bytes)?, now),
+                Kind::RoundResult => self.result(self.session.read(&bytes)?),
                 _ => Err(Error::Version),
             },
         }
@@ -251,6 +252,12 @@ impl Party for AggregatorParty {
 fn check_keys(keys: &AggregatorKeys, roster: &Roster) -> Result<(), Error> {
     roster.check_task(&keys.task, &keys.encryption)?;
     if keys.ua.keys().copied().eq(roster.users()) { Ok(()) } else { Err(Error::Roster) }
+}
+
+/// Returns the key that uploads under this roster are decrypted with.
+fn agreement_key(identity: &IdentityKey, roster: &Roster) -> Result<AgreementKey, Error> {
+    let key = identity.agreement_key();
+    if key.public() == *roster.agreement() { Ok(key) } else { Err(Error::Roster) }
 }
 
 impl AggregatorParty {
@@ -676,6 +683,7 @@ impl AggregatorParty {
         self.round = round.next();
         self.state = State::Idle;
         self.aggregator.advance(self.round);
+        self.follow_rosters();
         let checkpoint = self.write_checkpoint();
         actions.push(self.session.checkpoint(checkpoint));
         actions.push(Action::Notify(Notice::Finished {
@@ -686,6 +694,37 @@ impl AggregatorParty {
         }));
     }
 
+    /// Puts the rosters into force that are due in the current round. Returns whether there were any. The caller
+    /// writes a checkpoint.
+    fn follow_rosters(&mut self) -> bool {
+        let before = self.next_rosters.len();
+        let round = self.round;
+        let due = |(change, _): &(Arc<RosterChange>, _)| change.roster().first_round() <= round;
+        while self.next_rosters.front().is_some_and(due)
+            && let Some((change, seeds)) = self.next_rosters.pop_front()
+        {
+            self.session.put_in_force(&change);
+            self.aggregator.renew(change.roster(), seeds);
+            self.agreement = self.session.identity().agreement_key();
+        }
+        self.next_rosters.len() < before
+    }
+
+    /// Reads the seeds of later rosters, so that nothing can fail when they come into force.
+    fn read_changes(&mut self) -> Result<(), Error> {
+        for change in self.session.changes() {
+            let roster = change.roster();
+            // the key generator gives no ticket under the old roster any more
+            let open = matches!(self.state, State::Idle | State::Announced(_));
+            if roster.first_round() < self.round || (roster.first_round() == self.round && !open) {
+                return Err(ROSTER_TOO_LATE);
+            }
+            let key = agreement_key(self.session.identity_in(roster)?, roster)?;
+            self.next_rosters.push_back((change.clone(), change.user_aggregator_seeds(&key)?));
+        }
+        Ok(())
+    }
+
     /// Answers a user with the end of the last round if that is the user's round, and with the ticket of the current
     /// one. The program answers users who are farther behind from its archive.
     fn poll(&self, user: UserId, round: Round) -> Result<Vec<Action>, Error> {
@@ -694,7 +733,8 @@ impl AggregatorParty {
         }
         let mut messages = Vec::new();
         if let Some(ended) = self.last.as_ref().filter(|ended| ended.round() == round) {
-            messages.extend(ended.inclusion(user, self.session.identity(), &self.session.roster));
+            let roster = self.session.roster_of(round);
+            messages.extend(ended.inclusion(user, self.session.identity_in(roster)?, roster));
             messages.extend(ended.messages());
         }
         if let State::Collecting(collection) = &self.state {

@@ -9,27 +9,64 @@ use zeroize::Zeroizing;
 use super::log::{Log, LogPoint, Recovered};
 use super::{Action, Time};
 use crate::scheme::RoundParams;
-use crate::wire::{Message, Reader, RoundTicket, Signed, Writer};
+use crate::wire::{Header, Message, Reader, RosterChange, Rosters, RoundTicket, Signed, Writer};
 use crate::{Digest, Error, IdentityKey, PartyId, Roster, Round};
 
 /// The inputs of [`Party::start`](super::Party::start) besides keys and time.
 #[derive(Debug)]
 pub struct PartyContext<'a> {
-    /// The identity key of the party.
-    pub identity: IdentityKey,
-    /// The roster of the task.
-    pub roster: Roster,
+    /// The identity key of the party, and those that it had under earlier rosters.
+    pub identity: IdentityKeys,
+    /// The rosters of the task.
+    pub rosters: Rosters,
     /// The bytes of the party's log, which is empty if the party has never run.
     pub log: &'a [u8],
     /// How many threads it computes with.
     pub threads: Threads,
 }
 
+/// The identity keys of a party: the present one, and those that it had under earlier rosters.
+#[derive(Debug)]
+pub struct IdentityKeys {
+    present: IdentityKey,
+    former: Vec<IdentityKey>,
+}
+
+impl IdentityKeys {
+    /// Combines the present key of a party with earlier ones.
+    pub fn new(present: IdentityKey, former: Vec<IdentityKey>) -> Self {
+        Self { present, former }
+    }
+
+    /// Returns the key that a party has under a roster.
+    ///
+    /// # Errors
+    /// [`Error::UnknownUser`] if the party is not in the roster, [`Error::Signature`] if its key is not here.
+    pub fn of(&self, party: PartyId, roster: &Roster) -> Result<&IdentityKey, Error> {
+        let identity = roster.identity(party)?;
+        let keys = [&self.present].into_iter().chain(&self.former);
+        keys.into_iter().find(|key| key.identity() == identity).ok_or(Error::Signature)
+    }
+
+    /// Returns the key that a party has under a roster for which [`IdentityKeys::of`] has succeeded.
+    pub(super) fn known(&self, party: PartyId, roster: &Roster) -> &IdentityKey {
+        self.of(party, roster).unwrap_or(&self.present)
+    }
+}
+
+impl From<IdentityKey> for IdentityKeys {
+    fn from(present: IdentityKey) -> Self {
+        Self { present, former: Vec::new() }
+    }
+}
+
 /// The part of a party's state that all parties share.
 #[derive(Debug)]
 pub(super) struct Session {
     id: PartyId,
-    identity: IdentityKey,
+    identity: IdentityKeys,
+    pub(super) rosters: Rosters,
+    /// The roster that is in force.
     pub(super) roster: Roster,
     pub(super) log: Log,
     pub(super) threads: Threads,
@@ -47,11 +84,12 @@ impl fmt::Debug for Memo {
 }
 
 impl Session {
-    /// Checks the identity against the roster and reads the log.
+    /// Checks the identity against the rosters and reads the log, which names the roster that is in force.
     pub(super) fn open(id: PartyId, context: PartyContext<'_>) -> Result<(Self, Recovery<'_>), Error> {
-        let PartyContext { identity, roster, log: bytes, threads } = context;
-        if roster.identity(id)? != identity.identity() {
-            return Err(Error::Signature);
+        let PartyContext { identity, rosters, log: bytes, threads } = context;
+        let roster = Log::roster_of(id, &rosters, bytes).clone();
+        for roster in rosters.iter().filter(|later| later.epoch() >= roster.epoch()) {
+            identity.of(id, roster)?;
         }
         let Recovered { log, checkpoint, records, valid } = Log::recover(id, &roster, bytes)?;
         // a new file gets its prefix, and a torn tail is cut off
@@ -62,7 +100,37 @@ impl Session {
         };
         let actions = repaired.into_iter().map(|bytes| Action::Replace(Zeroizing::new(bytes))).collect();
         let params = Memo(Arc::new(RoundParams::new(roster.task(), Round::FIRST)));
-        Ok((Self { id, identity, roster, log, threads, params }, Recovery { checkpoint, records, actions }))
+        Ok((
+            Self { id, identity, rosters, roster, log, threads, params },
+            Recovery { checkpoint, records, actions },
+        ))
+    }
+
+    /// Returns the changes of the roster that is in force, the earliest first.
+    pub(super) fn changes(&self) -> impl Iterator<Item = &Arc<RosterChange>> {
+        self.rosters.changes().iter().filter(|change| change.roster().epoch() > self.roster.epoch())
+    }
+
+    /// Returns the next change, if it comes into force by this round.
+    pub(super) fn due(&self, round: Round) -> Option<Arc<RosterChange>> {
+        self.changes().next().filter(|change| change.roster().first_round() <= round).cloned()
+    }
+
+    /// Puts the roster of a change into force. The caller must write a checkpoint, which makes it durable.
+    pub(super) fn put_in_force(&mut self, change: &RosterChange) {
+        self.roster = change.roster().clone();
+        self.log.change_roster(self.id, &self.roster);
+    }
+
+    /// Returns the roster under which messages of a round are signed: one that was in force before, or the present one.
+    pub(super) fn roster_of(&self, round: Round) -> &Roster {
+        if round >= self.roster.first_round() { &self.roster } else { self.rosters.at(round) }
+    }
+
+    /// Reads a message under the roster of its round.
+    pub(super) fn read<M: Message>(&self, bytes: &[u8]) -> Result<Signed<M>, Error> {
+        let round = Header::peek(bytes)?.round.unwrap_or(Round::FIRST);
+        Signed::decode(bytes, self.roster_of(round))
     }
 
     /// Returns the parameters of a round, which are computed once.
@@ -82,12 +150,19 @@ impl Session {
         self.params.0.clone()
     }
 
-    pub(super) fn identity(&self) -> &IdentityKey {
-        &self.identity
+    /// Returns the party's identity key under a roster.
+    pub(super) fn identity_in(&self, roster: &Roster) -> Result<&IdentityKey, Error> {
+        self.identity.of(self.id, roster)
     }
 
     pub(super) fn sign<M: Message>(&self, round: Round, message: M, body: Vec<u8>) -> Signed<M> {
-        Signed::sign(&self.identity, self.roster.task().id(), self.id, round, message, body)
+        Signed::sign(self.identity(), self.roster.task().id(), self.id, round, message, body)
+    }
+
+    /// Returns the party's identity key under the present roster.
+    pub(super) fn identity(&self) -> &IdentityKey {
+        // `open` has checked that it is here, for this roster and all later ones
+        self.identity.known(self.id, &self.roster)
     }
 
     /// Appends a record to the log: a tag, and messages each with its length.
@@ -152,10 +227,10 @@ impl Recovery<'_> {
 pub(super) fn stored_seeds<T>(
     log: &[u8],
     party: PartyId,
-    roster: &Roster,
+    rosters: &Rosters,
     read: impl FnOnce(&mut Reader<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let state = Log::first_checkpoint(party, roster, log)?;
+    let state = Log::first_checkpoint(party, Log::roster_of(party, rosters, log), log)?;
     let state = state.ok_or(Error::Storage { reason: "the log does not hold the seeds" })?;
     read(&mut Reader::new(state)).map_err(|_| Error::Storage { reason: "the checkpoint cannot be read" })
 }
@@ -188,6 +263,10 @@ impl<'a> Record<'a> {
 pub(super) fn stored<M: Message>(bytes: &[u8], roster: &Roster) -> Result<Signed<M>, Error> {
     Signed::decode(bytes, roster).map_err(|_| Error::Storage { reason: "a stored message is invalid" })
 }
+
+/// A party has taken part in a round under a roster that had been replaced by then.
+pub(super) const ROSTER_TOO_LATE: Error =
+    Error::Storage { reason: "the log has passed the first round of a later roster" };
 
 pub(super) const OUT_OF_SEQUENCE: Error =
     Error::Storage { reason: "a record does not follow from the one before" };

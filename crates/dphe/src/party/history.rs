@@ -10,6 +10,11 @@ pub(super) fn first(roster: &Roster) -> Digest {
     hash(domains::HISTORY, &[roster.hash().as_bytes()])
 }
 
+/// Returns the history once another roster is in force.
+pub(crate) fn with_roster(last: Digest, roster: Digest) -> Digest {
+    hash(domains::HISTORY_ROSTER, &[last.as_bytes(), roster.as_bytes()])
+}
+
 /// Returns the history after one more round. `publish` is the hash of the publish message and the root of the
 /// participants, if the round was published.
 pub(super) fn next(

@@ -1,23 +1,23 @@
 //! The key generator. In each round it issues one ticket, commits to one sum and opens it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dphe_paillier::DecryptionKey;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, stored_seeds};
+use super::context::{OUT_OF_SEQUENCE, ROSTER_TOO_LATE, Record, Recover, Session, stored_seeds};
 use super::log::LogPoint;
 use super::{Action, Party, PartyContext, Time, history};
 use crate::names::named_enum;
 use crate::scheme::{MaskSeed, RoundParams, SealedSum, UserSharedSeed};
 use crate::wire::{
     Close, DecodeWith as _, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, LastOutcome,
-    Message, Outcome, Participant, ParticipantTree, Reader, RoundOpen, RoundResult, RoundTicket, Signed,
-    SumParams, Writer, check_set,
+    Message, NewSeeds, Outcome, Participant, ParticipantTree, Reader, RosterChange, RosterEdits, Rosters,
+    RoundOpen, RoundResult, RoundTicket, Signed, SumParams, Writer, check_set,
 };
-use crate::{Digest, Error, KeyGenerator, PartyId, Roster, Round, UserId};
+use crate::{Digest, Error, KeyGenerator, PartyId, Roster, Round, UserId, UserKeys};
 
 /// An event of a key generator.
 #[derive(Debug)]
@@ -60,6 +60,28 @@ pub struct KeyGeneratorParty {
     failures: u32,
     /// The sets of users whose sums were released on the latest model, at most two.
     released: Released,
+    /// The seeds of the rosters that come into force later.
+    next_seeds: VecDeque<NextSeeds>,
+}
+
+/// The seeds of a roster that is not in force yet.
+#[derive(Debug)]
+struct NextSeeds {
+    roster: Digest,
+    us: UserSharedSeed,
+    /// Of the users with a new identity.
+    masks: BTreeMap<UserId, MaskSeed>,
+}
+
+/// A new roster that the key generator has signed.
+#[derive(Debug)]
+pub struct ChangedRoster {
+    /// What all parties need to follow.
+    pub change: RosterChange,
+    /// The keys of the users with a new identity.
+    pub user_keys: Vec<UserKeys>,
+    /// What makes the change durable. Carry it out before anybody learns of the change.
+    pub actions: Vec<Action>,
 }
 
 /// The sets of users whose sums were released on one model.
@@ -98,6 +120,8 @@ const TICKET: u8 = 1;
 const FREEZE: u8 = 2;
 const COMMIT: u8 = 3;
 const RESULT: u8 = 4;
+/// The seeds of a roster that comes into force after the current round.
+const ROSTER: u8 = 5;
 
 impl Party for KeyGeneratorParty {
     type Keys = KeyGenerator;
@@ -105,9 +129,9 @@ impl Party for KeyGeneratorParty {
     type Phase = KeyGeneratorPhase;
 
     fn start(keys: KeyGenerator, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
-        context.roster.check_task(keys.task(), keys.encryption_key())?;
+        context.rosters.first().check_task(keys.task(), keys.encryption_key())?;
         let (session, recovery) = Session::open(PartyId::KeyGenerator, context)?;
-        let history = history::first(&session.roster);
+        let history = history::first(session.rosters.first());
         let party = Self {
             session,
             key_generator: keys,
@@ -118,6 +142,7 @@ impl Party for KeyGeneratorParty {
             opened: 0,
             failures: 0,
             released: Released { model: Digest::ZERO, sets: Vec::new() },
+            next_seeds: VecDeque::new(),
         };
         recovery.run(party, now)
     }
@@ -139,14 +164,13 @@ impl Party for KeyGeneratorParty {
         now: Time,
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<Action>, Error> {
-        let roster = &self.session.roster;
         match event {
             KeyGeneratorEvent::Tick => Ok(self.answer(rng)),
             KeyGeneratorEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
-                Kind::RoundOpen => self.issue_ticket(Signed::decode(&bytes, roster)?, now),
-                Kind::Freeze => self.freeze(Signed::decode(&bytes, roster)?, now),
-                Kind::Decrypt => self.commit(Signed::decode(&bytes, roster)?, now),
-                Kind::Close => self.close(&Signed::decode(&bytes, roster)?),
+                Kind::RoundOpen => self.issue_ticket(self.session.read(&bytes)?, now),
+                Kind::Freeze => self.freeze(self.session.read(&bytes)?, now),
+                Kind::Decrypt => self.commit(self.session.read(&bytes)?, now),
+                Kind::Close => self.close(&self.session.read(&bytes)?),
                 _ => Err(Error::Version),
             },
         }
@@ -435,8 +459,100 @@ impl KeyGeneratorParty {
         self.round = self.round.next();
         self.state = State::Idle;
         self.key_generator.advance(self.round);
+        self.follow_rosters();
         let checkpoint = self.write_checkpoint();
         Ok(vec![self.session.checkpoint(checkpoint)])
+    }
+
+    /// Signs a roster that replaces the latest one from the next round on, and draws the seeds that come with it.
+    ///
+    /// # Errors
+    /// The errors of [`Roster::changed`]. Nothing has changed then.
+    pub fn change_roster(
+        &mut self,
+        edits: &RosterEdits,
+        rng: &mut impl CryptoRng,
+    ) -> Result<ChangedRoster, Error> {
+        let previous = self.session.rosters.latest();
+        let next = if matches!(self.state, State::Idle) { self.round } else { self.round.next() };
+        let roster = previous.changed(edits, next.max(previous.first_round()), self.session.identity())?;
+        let seeds = NewSeeds::generate(&roster, previous, rng);
+        let mut masks = self.key_generator.mask_seeds().clone();
+        masks.extend(self.next_seeds.iter().flat_map(|next| next.masks.clone()));
+        let change = RosterChange::new(roster, previous, &masks, &seeds, self.session.identity(), rng)?;
+        let user_keys = self.user_keys(&seeds);
+        let NewSeeds { us, masks, .. } = seeds;
+        let mut stored = Writer::new();
+        for (user, seed) in &masks {
+            stored.put(user);
+            stored.bytes(seed.to_parts().1);
+        }
+        let (stored, hash) = (Zeroizing::new(stored.into_bytes()), change.roster().hash());
+        self.session.rosters.push(change.clone());
+        self.next_seeds.push_back(NextSeeds { roster: hash, us: us.clone(), masks });
+        let action = if matches!(self.state, State::Idle) && self.follow_rosters() {
+            let checkpoint = self.write_checkpoint();
+            self.session.checkpoint(checkpoint)
+        } else {
+            self.session.append(ROSTER, &[hash.as_bytes(), us.to_parts().1, &stored])
+        };
+        Ok(ChangedRoster { change, user_keys, actions: vec![action] })
+    }
+
+    /// Returns the keys of the users with a new identity.
+    fn user_keys(&self, seeds: &NewSeeds) -> Vec<UserKeys> {
+        let keys = |(&user, mask): (&UserId, &MaskSeed)| {
+            let (ua, mask) = (seeds.ua.get(&user)?.clone(), mask.clone());
+            let (task, encryption) =
+                (self.key_generator.task().clone(), self.key_generator.encryption_key().clone());
+            Some(UserKeys { task, user, encryption, us: seeds.us.clone(), ua, mask })
+        };
+        seeds.masks.iter().filter_map(keys).collect()
+    }
+
+    /// Puts the rosters into force that are due in the current round. Returns whether there were any. The caller
+    /// writes a checkpoint.
+    fn follow_rosters(&mut self) -> bool {
+        let before = self.next_seeds.len();
+        while let Some(change) = self.session.due(self.round) {
+            // `check_changes` has compared the seeds with the rosters
+            let Some(NextSeeds { us, masks, .. }) = self.next_seeds.pop_front() else { break };
+            self.session.put_in_force(&change);
+            self.key_generator.renew(change.roster(), us, masks);
+            self.history = history::with_roster(self.history, change.roster().hash());
+        }
+        self.next_seeds.len() < before
+    }
+
+    /// Checks that the log holds the seeds of all later rosters, and of no others.
+    fn check_changes(&self) -> Result<(), Error> {
+        let mut later = self.session.changes().map(|change| change.roster());
+        let idle = matches!(self.state, State::Idle);
+        if later
+            .any(|roster| roster.first_round() < self.round || (roster.first_round() == self.round && !idle))
+        {
+            return Err(ROSTER_TOO_LATE);
+        }
+        let later = self.session.changes().map(|change| change.roster().hash());
+        if later.eq(self.next_seeds.iter().map(|next| next.roster)) {
+            Ok(())
+        } else {
+            Err(Error::Storage { reason: "the log does not hold the seeds of a later roster" })
+        }
+    }
+
+    /// Reads the seeds of a roster that is not in force yet.
+    fn read_seeds(&self, record: &Record<'_>) -> Result<NextSeeds, Error> {
+        let hash: Digest = Reader::new(record.bytes(0)?).get()?;
+        let unknown = Error::Storage { reason: "the log belongs to another roster of this task" };
+        let roster = self.session.rosters.iter().find(|roster| roster.hash() == hash).ok_or(unknown)?;
+        let first = roster.first_round();
+        let us = UserSharedSeed::from_parts(first, Reader::new(record.bytes(1)?).get()?);
+        let (mut input, mut masks) = (Reader::new(record.bytes(2)?), BTreeMap::new());
+        while !input.rest().is_empty() {
+            masks.insert(input.get()?, MaskSeed::from_parts(first, input.get()?));
+        }
+        Ok(NextSeeds { roster: hash, us, masks })
     }
 
     fn write_checkpoint(&self) -> Writer {
@@ -483,13 +599,13 @@ impl KeyGenerator {
     /// # Errors
     /// [`Error::Storage`] if the log belongs to another party or task, is damaged, or does not begin with a checkpoint.
     /// [`Error::Key`] if the decryption key does not have the task's length and noise mode.
-    pub fn from_log(log: &[u8], key: DecryptionKey, roster: &Roster) -> Result<Self, Error> {
-        let (round, us, masks) = stored_seeds(log, PartyId::KeyGenerator, roster, |input| {
+    pub fn from_log(log: &[u8], key: DecryptionKey, rosters: &Rosters) -> Result<Self, Error> {
+        let (round, us, masks) = stored_seeds(log, PartyId::KeyGenerator, rosters, |input| {
             let round = input.get()?;
             let (us, masks) = read_seeds(input)?;
             Ok((round, us, masks))
         })?;
-        Self::from_parts(roster.task().clone(), key, us, masks, round)
+        Self::from_parts(rosters.first().task().clone(), key, us, masks, round)
     }
 }
 
@@ -512,6 +628,11 @@ impl Recover for KeyGeneratorParty {
     }
 
     fn replay(&mut self, tag: u8, record: &Record<'_>, now: Time) -> Result<(), Error> {
+        if tag == ROSTER {
+            let seeds = self.read_seeds(record)?;
+            self.next_seeds.push_back(seeds);
+            return Ok(());
+        }
         let roster = &self.session.roster;
         let state = core::mem::replace(&mut self.state, State::Idle);
         self.state = match (tag, state) {
@@ -538,6 +659,11 @@ impl Recover for KeyGeneratorParty {
     }
 
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        self.check_changes()?;
+        if self.follow_rosters() {
+            let checkpoint = self.write_checkpoint();
+            actions.push(self.session.checkpoint(checkpoint));
+        }
         if let State::Committed(..) = self.state {
             actions.push(Action::Wake(now));
         }

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::hash::{Digest, hash};
 use crate::wire::domains;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Rosters, Writer};
 use crate::{PartyId, Roster};
 
 /// A point in a log.
@@ -72,14 +72,14 @@ impl fmt::Debug for Recovered<'_> {
 impl Log {
     /// Creates the empty log of a party.
     pub fn new(party: PartyId, roster: &Roster) -> Self {
-        let mut out = Writer::new();
-        out.bytes(b"DPHELOG2");
-        out.put(&party);
-        out.bytes(roster.task().id().as_bytes());
-        out.put(&roster.hash());
-        let prefix = out.into_bytes();
+        let prefix = prefix_of(party, roster);
         let head = hash(domains::LOG, &[&prefix]);
         Self { prefix, point: LogPoint { seq: 0, head } }
+    }
+
+    /// Names another roster in the next checkpoint. The records before stay chained to those after it.
+    pub(crate) fn change_roster(&mut self, party: PartyId, roster: &Roster) {
+        self.prefix = prefix_of(party, roster);
     }
 
     /// Returns the bytes of an empty log.
@@ -133,6 +133,12 @@ impl Log {
         Ok(Self::recover(party, roster, &bytes[..end])?.checkpoint)
     }
 
+    /// Returns the roster that a log names, or the first one if it names none of these.
+    pub fn roster_of<'r>(party: PartyId, rosters: &'r Rosters, bytes: &[u8]) -> &'r Roster {
+        let named = |roster: &&Roster| bytes.starts_with(&prefix_of(party, roster));
+        rosters.iter().find(named).unwrap_or(rosters.first())
+    }
+
     /// Reads the log of a party. A party that has never run has an empty file.
     ///
     /// # Errors
@@ -144,8 +150,12 @@ impl Log {
         let Some(mut rest) = bytes.strip_prefix(&prefix[..]) else {
             // torn before the first record, which is the same as a file that was never written
             let torn = prefix.starts_with(bytes) || (blank(bytes) && bytes.len() <= prefix.len());
+            // the prefix ends with the hash of the roster
+            let others = prefix.len() - Digest::ZERO.as_bytes().len();
             return if torn {
                 Ok(recovered)
+            } else if bytes.starts_with(&prefix[..others]) {
+                Err(Error::Storage { reason: "the log belongs to another roster of this task" })
             } else {
                 Err(Error::Storage { reason: "the log belongs to another party or task" })
             };
@@ -187,6 +197,15 @@ impl Log {
         }
         Ok(recovered)
     }
+}
+
+fn prefix_of(party: PartyId, roster: &Roster) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.bytes(b"DPHELOG2");
+    out.put(&party);
+    out.bytes(roster.task().id().as_bytes());
+    out.put(&roster.hash());
+    out.into_bytes()
 }
 
 fn next(point: LogPoint, payload: &[u8]) -> LogPoint {

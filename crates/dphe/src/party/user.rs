@@ -1,17 +1,23 @@
 //! The user. In each round it seals one update once, and sends it until it is acknowledged.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use dphe_paillier::EncryptionKey;
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
 
-use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, stored_seeds, write_point};
+use super::context::{
+    OUT_OF_SEQUENCE, ROSTER_TOO_LATE, Record, Recover, Session, read_point, stored_seeds, write_point,
+};
 use super::log::LogPoint;
 use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
 use crate::names::named_enum;
 use crate::scheme::{MaskSeed, UncheckedSum, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{
     Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
-    RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName, Writer, root_of,
+    RosterChange, Rosters, RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName,
+    Writer, root_of,
 };
 use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserId, UserKeys, WeightSum};
 
@@ -71,14 +77,28 @@ pub struct UserParty {
     state: State,
     /// The last known point of the key generator's log.
     seen: Option<LogPoint>,
-    /// The digest of the model that follows from the rounds so far.
-    model: Digest,
-    /// The history of the task before the current round.
-    history: Digest,
+    /// What follows from the rounds so far. A user with a new identity does not know it before its first ticket.
+    lineage: Option<Lineage>,
+    /// The rosters that come into force later, with their user-shared seeds.
+    next_rosters: VecDeque<(Arc<RosterChange>, UserSharedSeed)>,
     /// The ticket of a current round in which the user does not take part. Not stored, because it is sent again.
     known: Option<Signed<RoundTicket>>,
     /// The aggregator's proof that the user's update is in the sum. Not stored, because it is sent again.
     inclusion: Option<Signed<Inclusion>>,
+}
+
+/// What a user knows of the rounds before the current one.
+#[derive(Clone, Copy, Debug)]
+struct Lineage {
+    /// The digest of the model that follows from them.
+    model: Digest,
+    history: Digest,
+}
+
+impl Lineage {
+    fn of(ticket: &RoundTicket) -> Self {
+        Self { model: ticket.model, history: ticket.history }
+    }
 }
 
 #[derive(Debug)]
@@ -111,7 +131,7 @@ impl Party for UserParty {
     type Phase = UserPhase;
 
     fn start(keys: UserKeys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error> {
-        context.roster.check_task(&keys.task, &keys.encryption)?;
+        context.rosters.first().check_task(&keys.task, &keys.encryption)?;
         Self::start_unchecked(keys, context, now)
     }
 
@@ -123,9 +143,8 @@ impl Party for UserParty {
     }
 
     fn step(&mut self, event: UserEvent, now: Time, rng: &mut impl CryptoRng) -> Result<Vec<Action>, Error> {
-        let roster = &self.session.roster;
         match event {
-            UserEvent::Begin { ticket, model } => self.begin(Signed::decode(&ticket, roster)?, &model, now),
+            UserEvent::Begin { ticket, model } => self.begin(self.session.read(&ticket)?, &model, now),
             UserEvent::Applied { round, model } => self.applied(round, model, now),
             UserEvent::Update { round, update } => self.update(round, &update, now, rng),
             // training continues and is not asked for again, but the round may end meanwhile
@@ -138,11 +157,11 @@ impl Party for UserParty {
                 Ok(actions)
             }
             UserEvent::Message(bytes) => match Header::peek(&bytes)?.kind {
-                Kind::RoundTicket => self.learn_ticket(Signed::decode(&bytes, roster)?, now),
-                Kind::Inclusion => self.include(Signed::decode(&bytes, roster)?),
-                Kind::UploadAck => self.ack(&Signed::decode(&bytes, roster)?, now),
-                Kind::Publish => self.publish(&Signed::decode(&bytes, roster)?, now),
-                Kind::Close => self.close(&Signed::decode(&bytes, roster)?, now),
+                Kind::RoundTicket => self.learn_ticket(self.session.read(&bytes)?, now),
+                Kind::Inclusion => self.include(self.session.read(&bytes)?),
+                Kind::UploadAck => self.ack(&self.session.read(&bytes)?, now),
+                Kind::Publish => self.publish(&self.session.read(&bytes)?, now),
+                Kind::Close => self.close(&self.session.read(&bytes)?, now),
                 _ => Err(Error::Version),
             },
         }
@@ -184,24 +203,27 @@ impl UserParty {
     ) -> Result<(Self, Vec<Action>), Error> {
         let (session, recovery) = Session::open(PartyId::User(keys.user), context)?;
         let user = User::new(keys)?;
-        let (model, history) = (session.roster.initial_model(), history::first(&session.roster));
+        let first = session.rosters.first();
+        // a user that comes with a later roster begins with the next ticket, which all other users check
+        let lineage = (first.epoch() == 1)
+            .then(|| Lineage { model: first.initial_model(), history: history::first(first) });
         let party = Self {
+            round: first.first_round(),
             session,
             user,
-            round: Round::FIRST,
             state: State::Idle,
             seen: None,
-            model,
-            history,
+            lineage,
+            next_rosters: VecDeque::new(),
             known: None,
             inclusion: None,
         };
         recovery.run(party, now)
     }
 
-    /// Returns the digest of the model that follows from the rounds so far.
-    pub fn model(&self) -> Digest {
-        self.model
+    /// Returns the digest of the model that follows from the rounds so far, if the user has followed them.
+    pub fn model(&self) -> Option<Digest> {
+        self.lineage.map(|lineage| lineage.model)
     }
 
     /// Returns the hash of the current round's ticket, if the user has it.
@@ -219,6 +241,7 @@ impl UserParty {
         }
         self.seen = Some(ticket.message().log);
         let mut actions = vec![self.session.append(TICKET, &[&ticket.to_bytes()])];
+        self.lineage = Some(Lineage::of(ticket.message()));
         self.known = None;
         self.state = State::Ticketed(ticket);
         self.proceed(now, &mut actions);
@@ -265,11 +288,13 @@ impl UserParty {
         if message.support != support {
             return Err(Error::SupportDigest);
         }
-        if message.model != self.model {
-            return Err(Error::Lineage);
-        }
-        if message.history != self.history {
-            return Err(Error::History);
+        if let Some(lineage) = self.lineage {
+            if message.model != lineage.model {
+                return Err(Error::Lineage);
+            }
+            if message.history != lineage.history {
+                return Err(Error::History);
+            }
         }
         LogPoint::check(self.seen, message.log)
     }
@@ -348,6 +373,10 @@ impl UserParty {
             return Ok(Vec::new());
         }
         let ticket = self.ticket_of_round()?;
+        if self.lineage.is_none() {
+            // the sum says nothing to a user who does not know the model that it belongs to
+            return Ok(Vec::new());
+        }
         let message = publish.message();
         let result = message.check_result(&self.session.roster, round)?;
         let result = result.message();
@@ -419,8 +448,10 @@ impl UserParty {
         }
         let (published, included) = (Some((checked.publish, checked.users_root)), checked.included);
         let roster = &self.session.roster;
-        self.history = history::next(self.history, roster, ticket, Ending::Published, published);
-        self.model = checked.model;
+        self.lineage = self.lineage.map(|Lineage { history, .. }| Lineage {
+            model: checked.model,
+            history: history::next(history, roster, ticket, Ending::Published, published),
+        });
         Ok(self.finish(Ending::Published, included, Some(model), now))
     }
 
@@ -431,11 +462,15 @@ impl UserParty {
             return if ending == Ending::Published { Ok(Vec::new()) } else { Err(Error::Ending) };
         }
         let ticket = self.ticket_of_round()?;
-        if ending == Ending::Published {
+        if ending == Ending::Published && self.lineage.is_some() {
             // the sum must be fetched first
             return Ok(vec![Action::Poll(self.round), Action::Wake(now.after(RETRY))]);
         }
-        self.history = history::next(self.history, &self.session.roster, &ticket, ending, None);
+        let roster = &self.session.roster;
+        self.lineage = self.lineage.map(|Lineage { model, history }| Lineage {
+            model,
+            history: history::next(history, roster, &ticket, ending, None),
+        });
         Ok(self.finish(ending, false, None, now))
     }
 
@@ -455,8 +490,41 @@ impl UserParty {
         self.state = State::Idle;
         (self.known, self.inclusion) = (None, None);
         self.user.advance(round);
+        self.follow_rosters();
         let checkpoint = self.write_checkpoint();
         actions.push(self.session.checkpoint(checkpoint));
+    }
+
+    /// Puts the rosters into force that are due in the current round. Returns whether there were any. The caller
+    /// writes a checkpoint.
+    fn follow_rosters(&mut self) -> bool {
+        let before = self.next_rosters.len();
+        let round = self.round;
+        let due = |(change, _): &(Arc<RosterChange>, _)| change.roster().first_round() <= round;
+        while self.next_rosters.front().is_some_and(due)
+            && let Some((change, us)) = self.next_rosters.pop_front()
+        {
+            self.session.put_in_force(&change);
+            self.user.renew(us);
+            self.lineage = self.lineage.map(|Lineage { model, history }| Lineage {
+                model,
+                history: history::with_roster(history, change.roster().hash()),
+            });
+        }
+        self.next_rosters.len() < before
+    }
+
+    /// Reads the seeds of later rosters, so that nothing can fail when they come into force.
+    fn read_changes(&mut self) -> Result<(), Error> {
+        for change in self.session.changes() {
+            let first = change.roster().first_round();
+            if first < self.round || (first == self.round && !matches!(self.state, State::Idle)) {
+                return Err(ROSTER_TOO_LATE);
+            }
+            let us = change.user_shared_seed(self.user.id(), &self.user.keys().mask)?;
+            self.next_rosters.push_back((change.clone(), us));
+        }
+        Ok(())
     }
 
     /// Does what the current state asks for.
@@ -488,8 +556,11 @@ impl UserParty {
             out.put(&round);
             out.put(key);
         }
-        out.put(&self.model);
-        out.put(&self.history);
+        out.u8(u8::from(self.lineage.is_some()));
+        if let Some(Lineage { model, history }) = &self.lineage {
+            out.put(model);
+            out.put(history);
+        }
         out
     }
 }
@@ -519,13 +590,13 @@ impl UserKeys {
         log: &[u8],
         user: UserId,
         encryption: EncryptionKey,
-        roster: &Roster,
+        rosters: &Rosters,
     ) -> Result<Self, Error> {
-        stored_seeds(log, PartyId::User(user), roster, |input| {
+        stored_seeds(log, PartyId::User(user), rosters, |input| {
             let _round: Round = input.get()?;
             read_point(input)?;
             let UserSeeds { us, ua, mask } = UserSeeds::read(input)?;
-            Ok(Self { task: roster.task().clone(), user, encryption, us, ua, mask })
+            Ok(Self { task: rosters.first().task().clone(), user, encryption, us, ua, mask })
         })
     }
 }
@@ -536,8 +607,10 @@ impl Recover for UserParty {
         self.seen = read_point(input)?;
         let UserSeeds { us, ua, mask } = UserSeeds::read(input)?;
         self.user.resume(us, ua, mask);
-        self.model = input.get()?;
-        self.history = input.get()?;
+        self.lineage = match input.u8()? {
+            0 => None,
+            _ => Some(Lineage { model: input.get()?, history: input.get()? }),
+        };
         Ok(())
     }
 
@@ -548,6 +621,7 @@ impl Recover for UserParty {
                 let ticket: Signed<RoundTicket> = record.message(0, roster)?;
                 self.seen = Some(ticket.message().log);
                 self.round = ticket.round();
+                self.lineage = Some(Lineage::of(ticket.message()));
                 State::Ticketed(ticket)
             }
             (UPLOAD, State::Ticketed(ticket)) => State::Prepared(ticket, record.message(0, roster)?),
@@ -558,6 +632,11 @@ impl Recover for UserParty {
     }
 
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        self.read_changes()?;
+        if self.follow_rosters() {
+            let checkpoint = self.write_checkpoint();
+            actions.push(self.session.checkpoint(checkpoint));
+        }
         self.proceed(now, actions);
         Ok(())
     }

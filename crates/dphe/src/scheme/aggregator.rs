@@ -10,7 +10,7 @@ use super::mask::{Blind, Salt};
 use super::permutation::UserAggregatorSeed;
 use super::round_params::RoundParams;
 use super::sealed::{Blinds, SealedSum, SealedUpdate, SealedValues};
-use crate::{AggregatorKeys, Error, Profile, Receipts, Round, TaskParams, UserId};
+use crate::{AggregatorKeys, Error, Profile, Receipts, Roster, Round, TaskParams, UserId};
 
 /// The aggregator of a task.
 #[derive(Clone, Debug)]
@@ -66,9 +66,16 @@ impl Aggregator {
         &self.keys.ua
     }
 
-    /// Restores the seed of a user.
-    pub(crate) fn resume(&mut self, user: UserId, seed: UserAggregatorSeed) {
-        Arc::make_mut(&mut self.keys).ua.insert(user, seed);
+    /// Restores the seeds of all users.
+    pub(crate) fn resume(&mut self, ua: BTreeMap<UserId, UserAggregatorSeed>) {
+        Arc::make_mut(&mut self.keys).ua = ua;
+    }
+
+    /// Takes the seeds that come with a new roster, and forgets those of users who are not in it.
+    pub(crate) fn renew(&mut self, roster: &Roster, ua: BTreeMap<UserId, UserAggregatorSeed>) {
+        let keys = Arc::make_mut(&mut self.keys);
+        keys.ua.retain(|&user, _| roster.contains(user));
+        keys.ua.extend(ua);
     }
 
     /// Forgets the permutations of all rounds before `round`.

@@ -11,7 +11,7 @@ use super::round_params::RoundParams;
 use super::sealed::{SealedSum, SealedValues};
 use super::sum::{MaskedSum, OpenedSum, unpack};
 use super::user::first_packed_place;
-use crate::{AggregatorKeys, Error, Receipts, Round, TaskParams, UserId, UserKeys, WeightSum};
+use crate::{AggregatorKeys, Error, Receipts, Roster, Round, TaskParams, UserId, UserKeys, WeightSum};
 
 /// The key generator of a task. Only it can decrypt, and it opens one sum per round.
 #[derive(Debug)]
@@ -125,6 +125,14 @@ impl KeyGenerator {
         self.us = us;
         self.masks = masks;
         self.next = next;
+    }
+
+    /// Takes the seeds that come with a new roster, and forgets those of users who are not in it.
+    pub(crate) fn renew(&mut self, roster: &Roster, us: UserSharedSeed, masks: BTreeMap<UserId, MaskSeed>) {
+        self.us = us;
+        self.ua.clear();
+        self.masks.retain(|&user, _| roster.contains(user));
+        self.masks.extend(masks);
     }
 
     /// Returns everything but the key.

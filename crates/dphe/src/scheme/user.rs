@@ -175,6 +175,11 @@ impl User {
         self.keys.mask = mask;
     }
 
+    /// Takes the user-shared seed that comes with a new roster.
+    pub(crate) fn renew(&mut self, us: UserSharedSeed) {
+        self.keys.us = us;
+    }
+
     /// Forgets the permutations and masks of all rounds before `round`.
     pub fn advance(&mut self, round: Round) {
         self.keys.us.advance(&self.keys.task, round);

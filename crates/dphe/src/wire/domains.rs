@@ -7,6 +7,14 @@ pub(crate) const MODEL: &str = "dphe/v2/model";
 pub(crate) const POLICY: &str = "dphe/v2/policy";
 /// The signed part of a roster.
 pub(crate) const ROSTER: &str = "dphe/v2/roster";
+/// The signed part of a roster change.
+pub(crate) const ROSTER_CHANGE: &str = "dphe/v2/roster-change";
+/// The key that a new user-shared seed is hidden with.
+pub(crate) const ROSTER_SEED: &str = "dphe/v2/roster-seed";
+/// The check of a new user-shared seed.
+pub(crate) const ROSTER_SEED_CHECK: &str = "dphe/v2/roster-seed-check";
+/// What the aggregator's part of a roster change is encrypted for.
+pub(crate) const ROSTER_SEAL: &str = "dphe/v2/roster-seal";
 /// A request to be enrolled.
 pub(crate) const REQUEST: &str = "dphe/v2/request";
 /// The checksum of a party's keys at rest.
@@ -51,6 +59,8 @@ pub(crate) const PARTICIPANT: &str = "dphe/v2/participant";
 pub(crate) const PARTICIPANTS: &str = "dphe/v2/participants";
 /// The history of a task.
 pub(crate) const HISTORY: &str = "dphe/v2/history";
+/// The history of a task when another roster comes into force.
+pub(crate) const HISTORY_ROSTER: &str = "dphe/v2/history-roster";
 
 #[cfg(test)]
 mod tests {
@@ -63,6 +73,10 @@ mod tests {
             MODEL,
             POLICY,
             ROSTER,
+            ROSTER_CHANGE,
+            ROSTER_SEED,
+            ROSTER_SEED_CHECK,
+            ROSTER_SEAL,
             REQUEST,
             KEY_BYTES,
             UPLOAD_BODY,
@@ -85,6 +99,7 @@ mod tests {
             PARTICIPANT,
             PARTICIPANTS,
             HISTORY,
+            HISTORY_ROSTER,
         ];
         let mut all: Vec<&str> = own.into_iter().chain(Kind::ALL.iter().map(|kind| kind.domain())).collect();
         let count = all.len();

@@ -50,16 +50,28 @@ impl Agreement {
         content: &[u8],
         rng: &mut impl CryptoRng,
     ) -> Result<Vec<u8>, Error> {
+        self.seal_bytes(domains::UPLOAD_SEAL, &upload.to_bytes(), content, rng)
+            .ok_or(Error::Body { user: upload.user })
+    }
+
+    /// Encrypts `content` for a purpose, bound to `name`.
+    pub(crate) fn seal_bytes(
+        &self,
+        domain: &str,
+        name: &[u8],
+        content: &[u8],
+        rng: &mut impl CryptoRng,
+    ) -> Option<Vec<u8>> {
         let (encapsulated, sealed) = hpke::single_shot_seal_with_rng::<ChaCha20Poly1305, HkdfSha256, Kem>(
             &OpModeS::Base,
-            &self.to_key()?,
-            domains::UPLOAD_SEAL.as_bytes(),
+            &self.to_key().ok()?,
+            domain.as_bytes(),
             content,
-            &upload.to_bytes(),
+            name,
             rng,
         )
-        .map_err(|_| Error::Body { user: upload.user })?;
-        Ok([&encapsulated.to_bytes()[..], &sealed].concat())
+        .ok()?;
+        Some([&encapsulated.to_bytes()[..], &sealed].concat())
     }
 }
 
@@ -83,19 +95,23 @@ impl AgreementKey {
 
     /// Decrypts the content of an upload.
     pub(crate) fn open(&self, upload: UploadName, body: &[u8]) -> Result<Vec<u8>, Error> {
-        let refused = |_| Error::Body { user: upload.user };
-        let (encapsulated, sealed) =
-            body.split_at_checked(ENCAPSULATED_BYTES).ok_or(Error::Body { user: upload.user })?;
-        let encapsulated = <Kem as hpke::Kem>::EncappedKey::from_bytes(encapsulated).map_err(refused)?;
+        self.open_bytes(domains::UPLOAD_SEAL, &upload.to_bytes(), body)
+            .ok_or(Error::Body { user: upload.user })
+    }
+
+    /// Decrypts what [`Agreement::seal_bytes`] encrypted for the same purpose and name.
+    pub(crate) fn open_bytes(&self, domain: &str, name: &[u8], body: &[u8]) -> Option<Vec<u8>> {
+        let (encapsulated, sealed) = body.split_at_checked(ENCAPSULATED_BYTES)?;
+        let encapsulated = <Kem as hpke::Kem>::EncappedKey::from_bytes(encapsulated).ok()?;
         hpke::single_shot_open::<ChaCha20Poly1305, HkdfSha256, Kem>(
             &OpModeR::Base,
             &self.0,
             &encapsulated,
-            domains::UPLOAD_SEAL.as_bytes(),
+            domain.as_bytes(),
             sealed,
-            &upload.to_bytes(),
+            name,
         )
-        .map_err(refused)
+        .ok()
     }
 }
 

@@ -683,7 +683,7 @@ impl<'w> Sim<'w> {
             Some(Machine::KeyGenerator(machine)) => machine.step(KeyGeneratorEvent::Message(bytes), now, rng),
             Some(Machine::User(machine)) if is_ticket && !ended => {
                 // the program hands in the model that it has computed
-                let model = node.models[&machine.model()].clone();
+                let model = node.models[&machine.model().unwrap()].clone();
                 machine.step(UserEvent::Begin { ticket: bytes, model }, now, rng)
             }
             Some(Machine::User(machine)) => machine.step(UserEvent::Message(bytes), now, rng),
@@ -1081,7 +1081,7 @@ impl<'w> Sim<'w> {
                 let same_model = self.plan.same_model;
                 let node = self.node(party);
                 let Some(Machine::User(machine)) = &node.machine else { return };
-                let model = &node.models[&machine.model()];
+                let model = &node.models[&machine.model().unwrap()];
                 let model = if same_model { model.clone() } else { next_model(model, &sum) };
                 self.ledger.applied(user, sum);
                 self.later(party, 20, Job::Applied(round, model));

@@ -136,8 +136,8 @@ impl World {
         now: Time,
     ) -> Result<(Machine, Vec<Action>), Error> {
         let context = PartyContext {
-            identity: identity(party),
-            roster: self.roster.clone(),
+            identity: identity(party).into(),
+            rosters: self.roster.clone().into(),
             log,
             threads: Threads::ONE,
         };

@@ -250,7 +250,12 @@ impl Parties {
     }
 
     fn context<'a>(&self, party: PartyId, log: &'a [u8]) -> PartyContext<'a> {
-        PartyContext { identity: identity(party), roster: self.roster.clone(), log, threads: ONE }
+        PartyContext {
+            identity: identity(party).into(),
+            rosters: self.roster.clone().into(),
+            log,
+            threads: ONE,
+        }
     }
 
     pub fn start_key_generator(&self, log: &[u8]) -> Result<KeyGeneratorParty, Error> {

@@ -6,10 +6,12 @@ use crate::wire::message::sign;
 use crate::wire::task::Profile;
 
 /// Offsets in a roster.
+const EPOCH: usize = 17;
 const POLICY: usize = 21;
 const PREVIOUS: usize = 202;
-const WITNESSES: usize = 330;
-const USERS: usize = 335;
+const FIRST_ROUND: usize = 234;
+const WITNESSES: usize = 338;
+const USERS: usize = 343;
 /// The length of a user's entry.
 const USER: usize = 68;
 
@@ -69,13 +71,27 @@ fn rosters(bad: &mut Bad<'_>) {
         let id = format!("policy-version-{version}");
         one(bad, 49, &id, "another version of the policy", &roster, "version");
     }
-    let comment = "replaces another roster, which this version cannot";
+    let comment = "the first roster of a task, and yet it replaces another one";
     for (id, hash) in [("hash", bad.other.roster.hash()), ("ones", [0xff; 32])] {
         let roster = edited(bad, &[(PREVIOUS, &hash)]);
-        one(bad, 48, &format!("previous-{id}"), comment, &roster, "profile");
+        one(bad, 48, &format!("previous-{id}"), comment, &roster, "roster");
     }
     let roster = edited(bad, &[(PREVIOUS + 31, &[1])]);
-    one(bad, 48, "previous-bit", comment, &roster, "profile");
+    one(bad, 48, "previous-bit", comment, &roster, "roster");
+    let comment = "the first roster of a task, and yet it is in force from another round on";
+    for round in [0, 2, 256] {
+        let roster = edited(bad, &[(FIRST_ROUND, &u64::to_be_bytes(round))]);
+        one(bad, 48, &format!("first-round-{round}"), comment, &roster, "roster");
+    }
+    for epoch in [0, 2] {
+        let roster = edited(bad, &[(EPOCH, &u32::to_be_bytes(epoch))]);
+        let comment = "not the first roster of a task, and yet it replaces none";
+        one(bad, 48, &format!("epoch-{epoch}"), comment, &roster, "roster");
+    }
+    let later: &[(usize, &[u8])] =
+        &[(EPOCH, &2u32.to_be_bytes()), (PREVIOUS, &[7; 32]), (FIRST_ROUND, &9u64.to_be_bytes())];
+    let roster = edited(bad, later);
+    one(bad, 48, "later", "a roster that replaces another one", &roster, "ok");
     for count in [1, 2, 255] {
         let roster = edited(bad, &[(WITNESSES, &[count])]);
         one(bad, 48, &format!("witnesses-{count}"), "witnesses, which are reserved", &roster, "profile");

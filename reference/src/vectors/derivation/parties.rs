@@ -4,10 +4,13 @@ use super::super::json::{Json, hex, list, number, object, text};
 use super::super::keys;
 use super::super::rounds::base_policy;
 use crate::rng::Rng;
+use crate::wire::change::{hiding_key, seed_check};
 use crate::wire::derive::Digest;
 use crate::wire::hpke::{KeyPair, UPLOAD_INFO, agreement_ikm, open, seal, upload_aad};
 use crate::wire::kit::{self, KitTask};
-use crate::wire::participants::{Past, first_history, leaf, next_history, path, root, root_of};
+use crate::wire::participants::{
+    Past, first_history, history_with_roster, leaf, next_history, path, root, root_of,
+};
 use crate::wire::task::{Profile, Receipts};
 
 /// Trees of one to nine participants and of 33.
@@ -76,6 +79,38 @@ pub(super) fn histories() -> Json {
         );
     }
     list(entries)
+}
+
+/// How a new user-shared seed is hidden for users who keep their identities.
+pub(super) fn roster_seeds() -> Json {
+    let mut rng = Rng::new("derivation/roster_seed");
+    list([1, 2, 9, 65_536].map(|user| {
+        let (mask, roster, salt, seed) = (rng.digest(), rng.digest(), rng.id(), rng.digest());
+        let key = hiding_key(&mask, &roster, &salt, user);
+        let hidden: Vec<u8> = key.iter().zip(&seed).map(|(a, b)| a ^ b).collect();
+        object()
+            .with("user", number(user))
+            .with("mask_round_seed", hex(mask))
+            .with("roster_hash", hex(roster))
+            .with("salt", hex(salt))
+            .with("user_shared_seed", hex(seed))
+            .with("hidden", hex(hidden))
+            .with("check", hex(seed_check(&seed, &roster)))
+    }))
+}
+
+/// The history of a task when three rosters come into force one after the other.
+pub(super) fn roster_histories() -> Json {
+    let mut rng = Rng::new("derivation/roster_history");
+    let mut history = rng.digest();
+    list([1, 2, 3].map(|_| {
+        let (before, roster) = (history, rng.digest());
+        history = history_with_roster(&before, &roster);
+        object()
+            .with("history_before", hex(before))
+            .with("roster_hash", hex(roster))
+            .with("history", hex(history))
+    }))
 }
 
 /// Sealed uploads with contents of several lengths. The ephemeral key is derived from `ephemeral_ikm`.

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use dphe::party::{AggregatorEvent, AggregatorParty, AggregatorPhase, Notice, Party as _, Time};
-use dphe::wire::{Ending, Header, Kind, Signed, UploadAck};
+use dphe::wire::{Ending, Header, Kind, Rosters, Signed, UploadAck};
 use dphe::{Digest, PartyId, Roster, Round, UserId};
 use schedule::{Schedule, Timer};
 use tokio::sync::{mpsc, watch};
@@ -41,14 +41,16 @@ use crate::Error;
 use crate::http::server::Shutdown;
 use crate::kit::{Kit, Start};
 use crate::learning::SharedMaker;
-use crate::store::{AnyStore, Archive as _, LogStore as _};
+use crate::store::{AnyStore, Archive as _};
 use crate::task_file::CollectSection;
 use crate::telemetry::Metrics;
 use crate::tensorboard::EventFile;
 
 pub(super) struct AggregatorActor {
     driver: Driver<AggregatorParty>,
+    /// The latest roster, which may not be in force yet.
     roster: Arc<Roster>,
+    rosters: Rosters,
     /// The uploads of all replicas. A single aggregator has none; it collects uploads itself.
     shared: Option<SharedRound>,
     maker: SharedMaker,
@@ -79,16 +81,18 @@ impl AggregatorActor {
         options: &ServiceOptions,
     ) -> Result<(Self, mpsc::Receiver<AggregatorCommand>), Error> {
         let (roster, task_file, clock) = (kit.roster().clone(), kit.task_file(), Clock::new());
+        let rosters = kit.rosters().clone();
         let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
         let keys = start.aggregator_keys()?;
         let (party, actions) =
             start.party::<AggregatorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
-        model::restore_model(&mut store, &roster, party.round(), kit, &maker).await?;
+        model::restore_model(&mut store, &rosters, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
         let (sender, commands) = mpsc::channel(1024);
         let mut actor = Self {
             driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
             roster,
+            rosters,
             shared,
             maker,
             schedule: Schedule::default(),
@@ -159,7 +163,7 @@ impl AggregatorActor {
             AggregatorCommand::Answered(message) => self.answered(&message).await,
             AggregatorCommand::Refused { message, problem } => self.refused(&message, &problem).await,
             AggregatorCommand::PastRound { round, reply } => {
-                let ended = past_rounds::read(&mut self.driver.store, &self.roster, round).await?;
+                let ended = past_rounds::read(&mut self.driver.store, &self.rosters, round).await?;
                 let _ = reply.send(ended.map(Arc::new));
                 Ok(())
             }
@@ -246,7 +250,7 @@ impl AggregatorActor {
         match Header::peek(message)?.kind {
             Kind::UploadAck => {
                 if let Some(reply) = self.waiting.remove(&user) {
-                    let ack: Signed<UploadAck> = Signed::decode(message, &self.roster)?;
+                    let ack: Signed<UploadAck> = Signed::decode(message, self.driver.party()?.roster())?;
                     let upload = (ack.round(), user, ack.message().body_hash);
                     replies::send_ack([reply], upload, message);
                 }

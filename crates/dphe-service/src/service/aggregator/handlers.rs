@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use bytes::Bytes;
-use dphe::party::AggregatorPhase;
-use dphe::wire::{Header, Kind, LIST_MEDIA_TYPE, MODEL_MEDIA_TYPE, encode_list};
-use dphe::{Digest, IdentityKey, PartyId, Roster, Round, UserId};
+use dphe::party::{AggregatorPhase, IdentityKeys};
+use dphe::wire::{Header, Kind, LIST_MEDIA_TYPE, MODEL_MEDIA_TYPE, Rosters, encode_list};
+use dphe::{Digest, PartyId, Roster, Round, UserId};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -32,13 +32,15 @@ use crate::telemetry::Metrics;
 /// The state of the handlers.
 #[derive(Clone)]
 pub(super) struct AggregatorApi {
+    /// The latest roster.
     pub(super) roster: Arc<Roster>,
+    pub(super) rosters: Arc<Rosters>,
     pub(super) uploads: mpsc::Sender<PendingUpload>,
     pub(super) snapshot: watch::Receiver<Arc<Snapshot>>,
     pub(super) chunks: UploadChunks,
     pub(super) past: PastRounds,
-    /// Signs the proofs that users are in a sum.
-    pub(super) identity: Arc<IdentityKey>,
+    /// Sign the proofs that users are in a sum.
+    pub(super) identities: Arc<IdentityKeys>,
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
     pub(super) shutdown: Shutdown,
@@ -74,12 +76,16 @@ impl AggregatorApi {
     ) -> Vec<Bytes> {
         let ended = match &snapshot.ended {
             Some(last) if last.round() == after => Some(last.clone()),
-            Some(last) if last.round() > after => self.past.get(after, &self.roster).await,
+            Some(last) if last.round() > after => self.past.get(after, &self.rosters).await,
             _ => None,
         };
         let mut messages = Vec::new();
         if let Some(ended) = &ended {
-            messages.extend(ended.inclusion(user, &self.identity, &self.roster).map(Bytes::from));
+            // users verify it under the roster of the round
+            let roster = self.rosters.at(ended.round());
+            if let Ok(identity) = self.identities.of(PartyId::Aggregator, roster) {
+                messages.extend(ended.inclusion(user, identity, roster).map(Bytes::from));
+            }
             messages.extend(ended.messages().into_iter().map(Bytes::from));
         }
         let is_behind = snapshot.ended.as_ref().is_some_and(|last| last.round() > after);

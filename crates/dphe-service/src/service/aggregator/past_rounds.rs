@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use dphe::Round;
 use dphe::party::EndedRound;
-use dphe::wire::Kind;
-use dphe::{Roster, Round};
+use dphe::wire::{Kind, Rosters};
 use tokio::sync::{mpsc, oneshot};
 
 use super::AggregatorCommand;
@@ -25,8 +25,8 @@ pub(super) enum PastRounds {
 
 impl PastRounds {
     /// Returns a round that has ended, or `None` if it is not known here.
-    pub(super) async fn get(&self, round: Round, roster: &Roster) -> Option<Arc<EndedRound>> {
-        let _ = roster;
+    pub(super) async fn get(&self, round: Round, rosters: &Rosters) -> Option<Arc<EndedRound>> {
+        let _ = rosters;
         match self {
             Self::Actor(actor) => {
                 let (reply, answer) = oneshot::channel();
@@ -34,7 +34,7 @@ impl PastRounds {
                 answer.await.ok()?
             }
             #[cfg(feature = "postgres")]
-            Self::Database(store) => match read(&mut (**store).clone(), roster, round).await {
+            Self::Database(store) => match read(&mut (**store).clone(), rosters, round).await {
                 Ok(ended) => ended.map(Arc::new),
                 Err(error) => {
                     tracing::warn!(%error, round = round.get(), "an earlier round cannot be read");
@@ -48,7 +48,7 @@ impl PastRounds {
 /// Reads a round that has ended from the archive.
 pub(super) async fn read(
     store: &mut impl Archive,
-    roster: &Roster,
+    rosters: &Rosters,
     round: Round,
 ) -> Result<Option<EndedRound>, Error> {
     let messages = store.round_messages(round).await?;
@@ -57,5 +57,5 @@ pub(super) async fn read(
     };
     let (Some(ticket), Some(close)) = (find(Kind::RoundTicket), find(Kind::Close)) else { return Ok(None) };
     let published = find(Kind::Freeze).zip(find(Kind::Publish));
-    Ok(Some(EndedRound::from_messages(roster, ticket, close, published)?))
+    Ok(Some(EndedRound::from_messages(rosters.at(round), ticket, close, published)?))
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dphe::party::{AggregatorParty, EndedRound, Intake, Time};
-use dphe::wire::{RoundTicket, Signed};
-use dphe::{AggregatorKeys, Digest, Roster, Round};
+use dphe::wire::{Rosters, RoundTicket, Signed};
+use dphe::{AggregatorKeys, Digest, Round};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -68,10 +68,10 @@ async fn run_until(
     shutdown: Shutdown,
 ) -> Result<(), Error> {
     let (roster, metrics) = (kit.roster().clone(), options.metrics.clone());
-    let mut store = PgStore::open(address, &roster).await?;
+    let mut store = PgStore::open(address, kit.rosters()).await?;
     let round_store = store.round_store();
     let keys = stored_keys(kit, &mut store, &options).await?;
-    let intake = Intake::new(keys, kit.identity()?, (*roster).clone(), options.threads)?;
+    let intake = Intake::new(keys, kit.identities()?, kit.rosters().clone(), options.threads)?;
     let endpoint = Endpoint::new(kit)?;
     let (published, snapshot) = watch::channel(Arc::new(Snapshot::default()));
     let (sender, uploads) = mpsc::channel(1024);
@@ -86,7 +86,8 @@ async fn run_until(
         round: Arc::default(),
     };
     batcher.start(uploads);
-    let reader = follow_snapshot(store.clone(), roster.clone(), published, metrics.clone(), address.lease());
+    let reader =
+        follow_snapshot(store.clone(), kit.rosters().clone(), published, metrics.clone(), address.lease());
     let reader = tokio::spawn(reader);
     let (dashboard, key_generator) =
         (Dashboard::new(kit, metrics.clone())?, endpoint.key_generator.new_connection());
@@ -101,7 +102,11 @@ async fn run_until(
     let result = loop {
         let lease = tokio::select! {
             () = stop.wait() => break Ok(()),
-            lease = acquire_lease(address, &roster) => lease,
+            lease = acquire_lease(address, kit.rosters()) => match lease {
+                Ok(lease) => lease,
+                // nobody else can run this replica with the latest roster
+                Err(error) => break Err(error.into()),
+            },
         };
         tracing::info!(epoch = lease.fencing_token().epoch, "this replica is the leader");
         metrics.leads.set(1);
@@ -154,11 +159,15 @@ async fn stored_keys(
 }
 
 /// Waits until this replica is the leader.
-async fn acquire_lease(address: &PgAddress, roster: &Roster) -> LeaderLease {
+///
+/// # Errors
+/// [`StoreError::OtherRoster`] if the database has moved on to a roster that this replica does not have.
+async fn acquire_lease(address: &PgAddress, rosters: &Rosters) -> Result<LeaderLease, StoreError> {
     let mut silent = false;
     loop {
-        match LeaderLease::try_acquire(address, roster).await {
-            Ok(Some(lease)) => return lease,
+        match LeaderLease::try_acquire(address, rosters).await {
+            Ok(Some(lease)) => return Ok(lease),
+            Err(error @ StoreError::OtherRoster { .. }) => return Err(error),
             Ok(None) => silent = false,
             Err(error) => {
                 if !std::mem::replace(&mut silent, true) {
@@ -203,7 +212,7 @@ impl Drop for AbortOnDrop {
 /// Keeps the snapshot of this replica up to date.
 async fn follow_snapshot(
     mut store: PgStore,
-    roster: Arc<Roster>,
+    rosters: Rosters,
     published: watch::Sender<Arc<Snapshot>>,
     metrics: Arc<Metrics>,
     lease: Duration,
@@ -212,7 +221,7 @@ async fn follow_snapshot(
         (store.round_store(), (0, 0), false, Instant::now());
     loop {
         let reading =
-            tokio::time::timeout(lease, read_snapshot(&mut store, &round_store, &roster, known, &published));
+            tokio::time::timeout(lease, read_snapshot(&mut store, &round_store, &rosters, known, &published));
         let result = reading.await.unwrap_or(Err(StoreError::Timeout { after: lease }.into()));
         match result {
             Ok(now) => {
@@ -240,7 +249,7 @@ async fn follow_snapshot(
 async fn read_snapshot(
     store: &mut PgStore,
     round_store: &RoundStore,
-    roster: &Roster,
+    rosters: &Rosters,
     known: (i64, i64),
     published: &watch::Sender<Arc<Snapshot>>,
 ) -> Result<(i64, i64), Error> {
@@ -252,20 +261,20 @@ async fn read_snapshot(
         None => Snapshot { status, stale: false, ..(*old).clone() },
         Some(row) => {
             let records = last_records(store, Round::new(status.round).unwrap_or(Round::FIRST)).await?;
-            Snapshot { records: Arc::new(records), ..snapshot_of(row, status, roster)? }
+            Snapshot { records: Arc::new(records), ..snapshot_of(row, status, rosters)? }
         }
     };
     published.send_replace(Arc::new(snapshot));
     Ok(version)
 }
 
-fn snapshot_of(row: SnapshotRow, status: AggregatorStatus, roster: &Roster) -> Result<Snapshot, Error> {
+fn snapshot_of(row: SnapshotRow, status: AggregatorStatus, rosters: &Rosters) -> Result<Snapshot, Error> {
     let SnapshotRow { ended, ticket, model, .. } = row;
     let mut snapshot = Snapshot { status, ..Snapshot::default() };
     snapshot.ended =
-        ended.map(|(_, bytes)| EndedRound::from_bytes(&bytes, roster)).transpose()?.map(Arc::new);
+        ended.map(|(_, bytes)| EndedRound::from_bytes(&bytes, rosters)).transpose()?.map(Arc::new);
     if let Some(ticket) = ticket {
-        let hash = Signed::<RoundTicket>::decode(&ticket, roster)?.hash();
+        let hash = Signed::<RoundTicket>::decode(&ticket, rosters.latest())?.hash();
         snapshot.ticket = Some((hash, ticket.into()));
     }
     snapshot.model = model.map(|model| (Digest::of_model(&model), model.into()));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dphe::Roster;
+use dphe::wire::Rosters;
 use sqlx::{PgConnection, Row as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,8 +32,13 @@ impl LeaderLease {
     /// Acquires the lease, or returns `None` if another replica has it.
     ///
     /// # Errors
-    /// [`StoreError`] if the database cannot be asked.
-    pub async fn try_acquire(address: &PgAddress, roster: &Roster) -> Result<Option<Self>, StoreError> {
+    /// [`StoreError::OtherRoster`] if the database belongs to another roster, another [`StoreError`] if it cannot be
+    /// asked.
+    pub async fn try_acquire(
+        address: &PgAddress,
+        rosters: impl Into<Rosters>,
+    ) -> Result<Option<Self>, StoreError> {
+        let rosters = rosters.into();
         // several heartbeats per lease, so that the leader notices a failure before the server ends the session
         let (idle, interval) = (format!("{}ms", address.lease.as_millis()), address.lease / 4);
         let mut connection =
@@ -42,17 +47,22 @@ impl LeaderLease {
         getrandom::fill(&mut token).map_err(std::io::Error::other).map_err(sqlx::Error::Io)?;
         let token = i64::from_be_bytes(token);
         let mut key = [0; 8];
-        key.copy_from_slice(&roster.hash().as_bytes()[..8]);
+        // the same for all rosters of a task, so that there is one leader
+        key.copy_from_slice(&rosters.first().hash().as_bytes()[..8]);
         let (key, db) = (i64::from_be_bytes(key), &mut connection);
         let taken = with_timeout(address.lease, async {
             let row = sqlx::query("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(&mut *db).await?;
             if !row.try_get::<bool, _>(0)? {
-                return Ok(None);
+                return Ok(Ok(None));
+            }
+            let row = sqlx::query("SELECT roster FROM about").fetch_one(&mut *db).await?;
+            if row.try_get::<&[u8], _>(0)? != rosters.latest().hash().as_bytes() {
+                return Ok(Err(StoreError::OtherRoster { schema: address.schema.clone() }));
             }
             let query = sqlx::query("UPDATE leader SET epoch = epoch + 1, token = $1 RETURNING epoch");
-            query.bind(token).fetch_one(&mut *db).await?.try_get::<i64, _>(0).map(Some)
+            query.bind(token).fetch_one(&mut *db).await?.try_get::<i64, _>(0).map(|epoch| Ok(Some(epoch)))
         });
-        let Some(epoch) = taken.await? else { return Ok(None) };
+        let Some(epoch) = taken.await?? else { return Ok(None) };
         let token = FencingToken { epoch, token };
         let (sender, lost) = watch::channel(false);
         let heartbeat = tokio::spawn(async move {

@@ -1,6 +1,6 @@
 //! The tables and their versions.
 
-use dphe::Roster;
+use dphe::wire::Rosters;
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 
 use super::StoreError;
@@ -59,11 +59,11 @@ const VERSIONS: [&str; 4] = ["
 /// A column that PostgreSQL must not compress. Older servers set it in a statement of its own.
 const STORAGE: &str = " STORAGE EXTERNAL";
 
-/// Checks that the schema belongs to the task, and creates or updates its tables.
+/// Checks that the schema belongs to the task, moves it on to the latest roster, and creates or updates its tables.
 pub(super) async fn prepare(
     db: &mut PgConnection,
     schema: &str,
-    roster: &Roster,
+    rosters: &Rosters,
 ) -> Result<Result<(), StoreError>, sqlx::Error> {
     let mut transaction = db.begin().await?;
     // replicas do this one after the other; the name consists of hexadecimal digits and needs no quoting
@@ -82,9 +82,12 @@ pub(super) async fn prepare(
         }
         None => (0, None),
     };
-    if known.is_some_and(|known| known != roster.hash().as_bytes()) {
+    let latest = rosters.latest().hash();
+    let is_one_of_ours = |known: &[u8]| rosters.iter().any(|roster| roster.hash().as_bytes() == known);
+    if known.is_some_and(|known| !is_one_of_ours(known)) {
         return Ok(Err(StoreError::OtherRoster { schema: schema.to_owned() }));
     }
+    let follows = known.is_some_and(|known| known != latest.as_bytes());
     let here = VERSIONS.len();
     if version > here {
         return Ok(Err(StoreError::Version { found: version, known: here }));
@@ -101,9 +104,15 @@ pub(super) async fn prepare(
             "INSERT INTO about (version, roster) VALUES ($1, $2) ON CONFLICT (one) DO UPDATE SET version = $1",
         )
         .bind(i32::try_from(here).unwrap_or(i32::MAX))
-        .bind(&roster.hash().as_bytes()[..])
+        .bind(&latest.as_bytes()[..])
         .execute(&mut *transaction)
         .await?;
+    }
+    if follows {
+        // the first replica with a new roster ends the lease of a leader that does not have it
+        let update = sqlx::query("UPDATE about SET roster = $1").bind(&latest.as_bytes()[..]);
+        update.execute(&mut *transaction).await?;
+        transaction.execute("UPDATE leader SET epoch = epoch + 1").await?;
     }
     transaction.commit().await?;
     Ok(Ok(()))

@@ -6,8 +6,8 @@ use dphe_paillier::EncryptionKey;
 
 use crate::scheme::{RoundParams, UncheckedSum};
 use crate::wire::{
-    Close, DecodeWith as _, Freeze, Inclusion, Participant, ParticipantTree, Publish, Reader, RoundTicket,
-    Signed, SumContext, Writer,
+    Close, DecodeWith as _, Freeze, Inclusion, Participant, ParticipantTree, Publish, Reader, Rosters,
+    RoundTicket, Signed, SumContext, Writer,
 };
 use crate::{Error, IdentityKey, PartyId, Receipts, Roster, Round, UserId, WeightSum};
 
@@ -98,9 +98,9 @@ impl EndedRound {
     ///
     /// # Errors
     /// [`Error::Encoding`] or [`Error::Storage`].
-    pub fn from_bytes(bytes: &[u8], roster: &Roster) -> Result<Self, Error> {
+    pub fn from_bytes(bytes: &[u8], rosters: &Rosters) -> Result<Self, Error> {
         let mut input = Reader::new(bytes);
-        let ended = Self::read(&mut input, roster)?;
+        let ended = Self::read(&mut input, rosters)?;
         input.finish()?;
         Ok(ended)
     }
@@ -128,12 +128,14 @@ impl EndedRound {
         out.put(&self.users);
     }
 
-    pub(super) fn read(input: &mut Reader<'_>, roster: &Roster) -> Result<Self, Error> {
+    pub(super) fn read(input: &mut Reader<'_>, rosters: &Rosters) -> Result<Self, Error> {
         let mut next = || {
             let length = input.u32()? as usize;
             input.take(length)
         };
-        let ticket = super::super::context::stored(next()?, roster)?;
+        let first = next()?;
+        let roster = rosters.at(crate::wire::Header::peek(first)?.round.unwrap_or(Round::FIRST));
+        let ticket = super::super::context::stored(first, roster)?;
         let second = next()?;
         let is_publish = crate::wire::Header::peek(second)?.kind == crate::wire::Kind::Publish;
         let (publish, close) = if is_publish {

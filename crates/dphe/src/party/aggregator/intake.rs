@@ -5,30 +5,55 @@ use std::sync::Arc;
 
 use dphe_paillier::Threads;
 
-use super::{check_keys, sealed_update};
+use super::{agreement_key, check_keys, sealed_update};
+use crate::party::IdentityKeys;
 use crate::scheme::RoundParams;
-use crate::wire::{AgreementKey, Participant, RoundTicket, Signed, Upload, UploadAck};
-use crate::{Aggregator, AggregatorKeys, Collecting, Digest, Error, IdentityKey, PartyId, Roster, Round};
+use crate::wire::{AgreementKey, Header, Participant, Rosters, RoundTicket, Signed, Upload, UploadAck};
+use crate::{Aggregator, AggregatorKeys, Collecting, Digest, Error, PartyId, Roster, Round};
 
 /// Checks the uploads of a task.
 #[derive(Debug)]
 pub struct Intake {
     context: Arc<IntakeContext>,
-    aggregator: Aggregator,
 }
 
 #[derive(Debug)]
 struct IntakeContext {
-    identity: IdentityKey,
-    roster: Roster,
-    agreement: AgreementKey,
+    identity: IdentityKeys,
+    rosters: Rosters,
+    /// The first roster and each later one, with the aggregator's keys under it.
+    epochs: Vec<IntakeEpoch>,
     threads: Threads,
+}
+
+#[derive(Debug)]
+struct IntakeEpoch {
+    roster: Roster,
+    aggregator: Aggregator,
+    agreement: AgreementKey,
+}
+
+impl IntakeContext {
+    /// Returns the keys that belong to a ticket, and the ticket.
+    fn read(&self, ticket: &[u8]) -> Result<(usize, Signed<RoundTicket>), Error> {
+        let round = Header::peek(ticket)?.round.unwrap_or(Round::FIRST);
+        let roster = self.rosters.at(round);
+        let ticket: Signed<RoundTicket> = Signed::decode(ticket, roster)?;
+        // a replica that lacks the latest roster would accept uploads of users who have left
+        if ticket.message().roster != roster.hash() {
+            return Err(Error::Roster);
+        }
+        let at = self.epochs.iter().position(|epoch| epoch.roster.hash() == roster.hash());
+        Ok((at.unwrap_or_default(), ticket))
+    }
 }
 
 /// Checks the uploads of one round.
 #[derive(Debug)]
 pub struct IntakeRound {
     context: Arc<IntakeContext>,
+    /// The place of the round's roster in the context.
+    epoch: usize,
     ticket: Signed<RoundTicket>,
     aggregator: Aggregator,
     params: Arc<RoundParams>,
@@ -44,26 +69,31 @@ pub struct Checked {
 }
 
 impl Intake {
-    /// Creates an intake with the aggregator's keys and identity.
+    /// Creates an intake with the aggregator's keys, which belong to the first roster, and its identity.
     ///
     /// # Errors
-    /// [`Error::Signature`], [`Error::Key`] or [`Error::Roster`] if they do not match the roster.
+    /// [`Error::Signature`], [`Error::Key`] or [`Error::Roster`] if they do not match the rosters.
     pub fn new(
         keys: AggregatorKeys,
-        identity: IdentityKey,
-        roster: Roster,
+        identity: impl Into<IdentityKeys>,
+        rosters: impl Into<Rosters>,
         threads: Threads,
     ) -> Result<Self, Error> {
-        check_keys(&keys, &roster)?;
-        if roster.identity(PartyId::Aggregator)? != identity.identity() {
-            return Err(Error::Signature);
+        let (identity, rosters) = (identity.into(), rosters.into());
+        let first = rosters.first();
+        check_keys(&keys, first)?;
+        let agreement_in = |roster| agreement_key(identity.of(PartyId::Aggregator, roster)?, roster);
+        let mut aggregator = Aggregator::new(keys)?;
+        let (roster, agreement) = (first.clone(), agreement_in(first)?);
+        let mut epochs = vec![IntakeEpoch { roster, aggregator: aggregator.clone(), agreement }];
+        for change in rosters.changes() {
+            let agreement = agreement_in(change.roster())?;
+            aggregator.advance(change.roster().first_round());
+            aggregator.renew(change.roster(), change.user_aggregator_seeds(&agreement)?);
+            let roster = change.roster().clone();
+            epochs.push(IntakeEpoch { roster, aggregator: aggregator.clone(), agreement });
         }
-        let agreement = identity.agreement_key();
-        if agreement.public() != *roster.agreement() {
-            return Err(Error::Roster);
-        }
-        let context = Arc::new(IntakeContext { identity, roster, agreement, threads });
-        Ok(Self { context, aggregator: Aggregator::new(keys)? })
+        Ok(Self { context: Arc::new(IntakeContext { identity, rosters, epochs, threads }) })
     }
 
     /// Starts the round of a ticket. The returned value has forgotten the permutations of earlier rounds.
@@ -71,18 +101,24 @@ impl Intake {
     /// # Errors
     /// The errors of [`Signed::decode`] if the ticket is invalid.
     pub fn begin(&self, ticket: &[u8]) -> Result<IntakeRound, Error> {
-        let ticket = Signed::decode(ticket, &self.context.roster)?;
-        Ok(IntakeRound::new(self.context.clone(), &self.aggregator, ticket))
+        let (epoch, ticket) = self.context.read(ticket)?;
+        let aggregator = &self.context.epochs[epoch].aggregator;
+        Ok(IntakeRound::new(self.context.clone(), epoch, aggregator, ticket))
     }
 }
 
 impl IntakeRound {
-    fn new(context: Arc<IntakeContext>, aggregator: &Aggregator, ticket: Signed<RoundTicket>) -> Self {
+    fn new(
+        context: Arc<IntakeContext>,
+        epoch: usize,
+        aggregator: &Aggregator,
+        ticket: Signed<RoundTicket>,
+    ) -> Self {
         let mut aggregator = aggregator.clone();
         aggregator.advance(ticket.round());
         let params = RoundParams::new(aggregator.task(), ticket.round()).with_ticket(ticket.hash());
         let params = Arc::new(params);
-        Self { context, ticket, aggregator, params }
+        Self { context, epoch, ticket, aggregator, params }
     }
 
     /// Continues with the ticket of a later round.
@@ -90,12 +126,18 @@ impl IntakeRound {
     /// # Errors
     /// The errors of [`Signed::decode`] if the ticket is invalid, [`Error::Stale`] if it is of an earlier round.
     pub fn follow(&self, ticket: &[u8]) -> Result<Self, Error> {
-        let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.context.roster)?;
+        let (epoch, ticket) = self.context.read(ticket)?;
         let (round, current) = (ticket.round(), self.round());
         if round < current {
             return Err(Error::Stale { round, current });
         }
-        Ok(Self::new(self.context.clone(), &self.aggregator, ticket))
+        let same = epoch == self.epoch;
+        let aggregator = if same { &self.aggregator } else { &self.context.epochs[epoch].aggregator };
+        Ok(Self::new(self.context.clone(), epoch, aggregator, ticket))
+    }
+
+    fn keys(&self) -> &IntakeEpoch {
+        &self.context.epochs[self.epoch]
     }
 
     /// Returns the ticket.
@@ -133,19 +175,20 @@ impl IntakeRound {
     /// # Errors
     /// The errors of docs/protocol.md, section 8, except those that depend on other uploads.
     pub fn check(&self, message: &[u8]) -> Result<Checked, Error> {
-        let IntakeContext { roster, agreement, threads, .. } = &*self.context;
+        let (IntakeEpoch { roster, agreement, .. }, threads) = (self.keys(), self.context.threads);
         let upload: Signed<Upload> = Signed::decode(message, roster)?;
         let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
         upload.round().check(self.round())?;
         let update = sealed_update(&upload, user, self.ticket.hash(), roster, agreement, &self.params)?;
         let mut collecting = self.empty();
-        collecting.accept(update, *threads)?;
+        collecting.accept(update, threads)?;
         Ok(Checked { participant: Participant::of(&upload, user), collecting })
     }
 
     /// Signs the acknowledgement of an upload that is stored.
     pub fn acknowledge(&self, body_hash: Digest) -> Vec<u8> {
-        let IntakeContext { identity, roster, .. } = &*self.context;
+        let roster = &self.keys().roster;
+        let identity = self.context.identity.known(PartyId::Aggregator, roster);
         let (task, ack) = (roster.task().id(), UploadAck { body_hash });
         Signed::sign(identity, task, PartyId::Aggregator, self.round(), ack, Vec::new()).to_bytes()
     }

@@ -13,8 +13,8 @@ use crate::party::log::LogPoint;
 use crate::party::{Action, Time};
 use crate::scheme::permutation::UserAggregatorSeed;
 use crate::wire::{Freeze, FreezeAck, RoundResult, RoundTicket, Signed, Upload};
-use crate::wire::{Reader, Writer};
-use crate::{AggregatorKeys, Blinds, Digest, Error, PartyId, Roster, Round, UserId};
+use crate::wire::{Reader, Rosters, Writer};
+use crate::{AggregatorKeys, Blinds, Digest, Error, PartyId, Round, UserId};
 
 impl AggregatorParty {
     pub(super) fn write_checkpoint(&self) -> Writer {
@@ -51,11 +51,11 @@ impl AggregatorKeys {
     ///
     /// # Errors
     /// [`Error::Storage`] if the log belongs to another party or task, is damaged, or does not begin with a checkpoint.
-    pub fn from_log(log: &[u8], encryption: EncryptionKey, roster: &Roster) -> Result<Self, Error> {
-        stored_seeds(log, PartyId::Aggregator, roster, |input| {
+    pub fn from_log(log: &[u8], encryption: EncryptionKey, rosters: &Rosters) -> Result<Self, Error> {
+        stored_seeds(log, PartyId::Aggregator, rosters, |input| {
             let _round: Round = input.get()?;
             read_point(input)?;
-            Ok(Self { task: roster.task().clone(), encryption, ua: read_seeds(input)? })
+            Ok(Self { task: rosters.first().task().clone(), encryption, ua: read_seeds(input)? })
         })
     }
 }
@@ -64,11 +64,9 @@ impl Recover for AggregatorParty {
     fn read_checkpoint(&mut self, input: &mut Reader<'_>) -> Result<(), Error> {
         self.round = input.get()?;
         self.seen = read_point(input)?;
-        for (user, seed) in read_seeds(input)? {
-            self.aggregator.resume(user, seed);
-        }
+        self.aggregator.resume(read_seeds(input)?);
         if !input.rest().is_empty() {
-            self.last = Some(EndedRound::read(input, &self.session.roster)?);
+            self.last = Some(EndedRound::read(input, &self.session.rosters)?);
         }
         Ok(())
     }
@@ -121,7 +119,8 @@ impl Recover for AggregatorParty {
                 self.state = State::Received(round, freeze, result, None);
             }
             (END, State::Collecting(_) | State::Frozen(..) | State::Received(..)) => {
-                self.last = Some(EndedRound::read(&mut Reader::new(record.bytes(0)?), roster)?);
+                self.last =
+                    Some(EndedRound::read(&mut Reader::new(record.bytes(0)?), &self.session.rosters)?);
                 self.state = State::Ended;
             }
             _ => return Err(OUT_OF_SEQUENCE),
@@ -130,6 +129,13 @@ impl Recover for AggregatorParty {
     }
 
     fn resume(&mut self, now: Time, actions: &mut Vec<Action>) -> Result<(), Error> {
+        self.read_changes()?;
+        // a round that ended may still have to be finished under the old roster
+        if matches!(self.state, State::Idle | State::Announced(_)) && self.follow_rosters() {
+            self.state = State::Idle;
+            let checkpoint = self.write_checkpoint();
+            actions.push(self.session.checkpoint(checkpoint));
+        }
         match &self.state {
             State::Received(round, _, result, _) => {
                 let (ticket, result) = (round.ticket.clone(), result.clone());

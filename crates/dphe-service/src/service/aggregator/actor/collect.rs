@@ -47,7 +47,7 @@ impl AggregatorActor {
     /// Freezes the participants if there are at least as many as the floor.
     pub(super) async fn freeze_if_enough(&mut self) -> Result<(), Error> {
         let party = self.driver.party()?;
-        if party.phase() == AggregatorPhase::Collecting && party.collected().len() >= self.roster.floor() {
+        if party.phase() == AggregatorPhase::Collecting && party.collected().len() >= party.roster().floor() {
             self.step("freeze", AggregatorEvent::Freeze).await?;
         }
         Ok(())

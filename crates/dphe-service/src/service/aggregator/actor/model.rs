@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dphe::party::AggregatorEvent;
-use dphe::wire::Ending;
-use dphe::{Digest, Roster, Round, WeightSum};
+use dphe::wire::{Ending, Rosters};
+use dphe::{Digest, Round, WeightSum};
 
 use super::super::{AggregatorCommand, NewModel, RoundRecord, past_rounds};
 use super::{AggregatorActor, Timer};
@@ -34,7 +34,7 @@ pub(in super::super) async fn last_records(
 /// Stores the model of a round if it is missing: computes it again from the initial model and the published sums.
 pub(super) async fn restore_model(
     store: &mut AnyStore,
-    roster: &Roster,
+    rosters: &Rosters,
     round: Round,
     kit: &Kit,
     maker: &SharedMaker,
@@ -45,8 +45,8 @@ pub(super) async fn restore_model(
     let (mut model, mut from, mut at) = (kit.initial_model()?, Round::FIRST, Round::FIRST);
     let key = kit.encryption_key()?;
     while at < round {
-        let ended = past_rounds::read(store, roster, at).await?;
-        let sum = ended.map(|ended| ended.sum_unchecked(roster, &key)).transpose()?.flatten();
+        let ended = past_rounds::read(store, rosters, at).await?;
+        let sum = ended.map(|ended| ended.sum_unchecked(rosters.at(at), &key)).transpose()?.flatten();
         at = at.next();
         if let Some(sum) = sum {
             let mut maker = maker.lock().map_err(|_| LEARNER_PANICKED)?;
@@ -111,7 +111,7 @@ impl AggregatorActor {
 
     /// Records the end of a round, deletes what is not needed any more, and schedules the next round.
     pub(super) async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
-        let record = std::mem::take(&mut self.recording).end(round, ending, self.roster.floor());
+        let record = std::mem::take(&mut self.recording).end(round, ending, self.rosters.at(round).floor());
         self.metrics.ended(Some(ending));
         let (name, reason) = (ending.as_str(), record.reason.as_deref());
         tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");

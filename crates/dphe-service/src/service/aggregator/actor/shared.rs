@@ -147,7 +147,7 @@ impl AggregatorActor {
         self.schedule.set(Timer::CountShared, self.driver.clock.after(COUNT_INTERVAL));
         let (users, frozen) = shared.round_store.users(round).await?;
         shared.collected = users;
-        let (count, roster) = (shared.collected.len(), &self.roster);
+        let (count, roster) = (shared.collected.len(), self.driver.party()?.roster());
         let all = roster.users().len().min(roster.task().max_users());
         if frozen || out_of_time || count >= all || (floor_suffices && count >= roster.floor()) {
             self.freeze_shared(round).await?;
