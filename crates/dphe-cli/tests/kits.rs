@@ -365,24 +365,30 @@ const GENERATOR: [&str; 6] =
     ["serve", "key-generator", "--listen", "127.0.0.1:0", "--kit", "kits/key-generator"];
 const AGGREGATOR: [&str; 6] = ["serve", "aggregator", "--listen", "127.0.0.1:0", "--kit", "kits/aggregator"];
 
+fn generator_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&GENERATOR[..], &["--data", "data"], more].concat()
+}
+
+fn aggregator_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&AGGREGATOR[..], &["--data", "aggregator"], more].concat()
+}
+
 #[test]
 fn roster_is_compared_at_the_first_start_and_remembered() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let roster = kits_from_requests(directory);
-    let data = ["--data", "data"];
-    let generator = |more: &[&str]| [&GENERATOR[..], &data, more].concat();
 
-    let error = refused(directory, &generator(&[]));
+    let error = refused(directory, &generator_with(&[]));
     assert!(error.contains("nobody has confirmed the hash of the roster"), "{error}");
     assert!(error.contains("`dphe doctor`") && error.contains("--roster HASH"), "{error}");
     std::fs::remove_dir_all(directory.join("data")).unwrap();
     let wrong = format!("{}{}", if roster.starts_with('0') { "1" } else { "0" }, &roster[1..]);
-    let error = refused(directory, &generator(&["--roster", &wrong]));
+    let error = refused(directory, &generator_with(&["--roster", &wrong]));
     assert!(error.contains(&format!("has the hash {roster}, not {wrong}")), "{error}");
     assert!(!directory.join("data").exists(), "refused before anything else");
     for malformed in [&roster[..28], "", "1f2e-3d4c-5b6a-7988-0011-aabg"] {
-        let output = dphe(directory, &generator(&["--roster", malformed]));
+        let output = dphe(directory, &generator_with(&["--roster", malformed]));
         assert_eq!(output.status.code(), Some(2), "{malformed}");
     }
     let doctor = ["doctor", "--kit", "kits/key-generator"];
@@ -393,20 +399,18 @@ fn roster_is_compared_at_the_first_start_and_remembered() {
     let output = dphe(directory, &[&doctor[..], &["--roster", &wrong]].concat());
     assert_eq!(output.status.code(), Some(3));
 
-    let log = runs(directory, &generator(&["--roster", &roster]));
+    let log = runs(directory, &generator_with(&["--roster", &roster]));
     assert!(log.contains(&roster), "{log}");
-    runs(directory, &generator(&[]));
+    runs(directory, &generator_with(&[]));
 
     // the aggregator's own key is passed once, and then in its kit
-    let data = ["--data", "aggregator"];
-    let aggregator = |more: &[&str]| [&AGGREGATOR[..], &data, more].concat();
-    let error = refused(directory, &aggregator(&["--roster", &roster]));
+    let error = refused(directory, &aggregator_with(&["--roster", &roster]));
     assert!(error.contains("has no identity.key") && error.contains("--identity FILE"), "{error}");
     let own = ["--identity", "keys/aggregator/identity.key", "--roster", &roster];
-    let log = runs(directory, &aggregator(&own));
+    let log = runs(directory, &aggregator_with(&own));
     let key = Kit::read_with(&directory.join("kits/aggregator"), dphe::hazmat::paper_keys()).unwrap();
     assert!(log.contains(&key.fingerprint().unwrap().to_string()), "{log}");
-    runs(directory, &aggregator(&[]));
+    runs(directory, &aggregator_with(&[]));
 
     // the kit of another task on data that was used
     let other = directory.join("other");

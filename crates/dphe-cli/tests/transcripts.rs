@@ -2,8 +2,8 @@
 //!
 //! A transcript shows commands as a user sees them in a terminal of 80 columns: a line `$ dphe ...`, the output
 //! (standard output, then standard error), and a line `[exit CODE]`. All commands of a transcript run in one new
-//! directory. `DPHE_UPDATE_TRANSCRIPTS=1 cargo test -p dphe-cli --test transcripts` rewrites them with what the
-//! program prints now.
+//! directory. Fingerprints differ from run to run, so each is shown as the same one.
+//! `DPHE_UPDATE_TRANSCRIPTS=1 cargo test -p dphe-cli --test transcripts` rewrites them with what the program prints now.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -53,6 +53,7 @@ fn replay(transcript: &str) -> String {
             .output()
             .unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let text = mask_fingerprints(&text);
         // errors are not wrapped, because they contain paths and are searched for; clap does not wrap usage lines
         let wide: Vec<&str> =
             text.lines().filter(|line| line.chars().count() > 80 && !line.starts_with("Usage: ")).collect();
@@ -62,6 +63,16 @@ fn replay(transcript: &str) -> String {
         writeln!(out, "[exit {}]\n", output.status.code().unwrap()).unwrap();
     }
     format!("{}\n", out.trim_end())
+}
+
+/// Replaces every fingerprint by the same one.
+fn mask_fingerprints(text: &str) -> String {
+    const SHOWN: &str = "0123-4567-89ab-cdef-0123-4567";
+    let is_group = |group: &str| group.len() == 4 && group.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_fingerprint = |word: &str| word.split('-').count() == 6 && word.split('-').all(is_group);
+    let masked = |word| if is_fingerprint(word) { SHOWN } else { word };
+    let line = |line: &str| line.split(' ').map(masked).collect::<Vec<_>>().join(" ");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Splits a command at spaces, except within double quotes.

@@ -94,16 +94,12 @@ impl Keygen {
             println!("note         Only its file mode protects the decryption key. It has no passphrase.");
         }
         if self.for_all_parties {
-            println!(
-                "note         This is for demos and tests: identity keys of other parties were made here."
-            );
+            println!("note         For demos and tests only: all identity keys were made here.");
         }
         println!("identity     {}", Fingerprint::of_identity(&made.roster.identity(PartyId::KeyGenerator)?));
         println!("roster       {}", Fingerprint::of_roster(&made.roster));
-        println!(
-            "next         Send each party its kit in private. All parties compare the hash of the roster, and"
-        );
-        println!("             pass it with `--roster` at their first start.");
+        println!("next         Send each party its kit in private. All parties compare the hash");
+        println!("             of the roster, and pass it with `--roster` at their first start.");
         Ok(())
     }
 }
@@ -115,6 +111,6 @@ fn ask(task: &Path, party: &str, directory: &Path) -> Result<(), CliError> {
     println!("secret key   {} (keep it here)", made.identity.display());
     println!("fingerprint  {}", made.fingerprint);
     println!("request      {} (send it to the key generator)", made.request.display());
-    println!("next         When you have your kit, pass the key with `--identity` at the first start.");
+    println!("next         Pass the key with `--identity` when you first start with your kit.");
     Ok(())
 }
