@@ -1,6 +1,6 @@
 """Fast Paillier encryption of numpy arrays.
 
-Whoever has the public :class:`EncryptionKey` can encrypt arrays and compute sums and multiples of the ciphertexts.
+Everyone who has the public :class:`EncryptionKey` can encrypt arrays and compute sums and multiples of the ciphertexts.
 Only the :class:`DecryptionKey` decrypts. An array keeps its shape, and has one public number of fractional bits for
 all its values, so that ciphertexts reveal nothing about magnitudes.
 
@@ -363,7 +363,7 @@ class DecryptionKey:
             return cls._of(_core.DecryptionKey.open(_bytes(data, "a key"), passphrase))
 
     def to_unprotected_bytes(self) -> bytes:
-        """Return the secret key in the clear. Whoever reads these bytes can decrypt everything."""
+        """Return the secret key in the clear. Everyone who reads these bytes can decrypt everything."""
         p, q = self._native.factors()
         return _UNPROTECTED_MAGIC + bytes([_NOISES.index(self._encryption_key.noise)]) + p + q
 

@@ -54,9 +54,11 @@ class EncodedNumber:
         exponent = cls._exponent(scalar, precision)
         if max_exponent is not None:
             exponent = min(max_exponent, exponent)
-        # Fractions are exact. Floats would overflow for large exponents.
-        scaled = fractions.Fraction(scalar) * fractions.Fraction(cls.BASE) ** -exponent
-        integer = round(scaled)
+        if isinstance(scalar, int) and exponent <= 0:
+            integer = int(scalar) * cls.BASE**-exponent
+        else:
+            # Fractions are exact. Floats would overflow for large exponents.
+            integer = round(fractions.Fraction(scalar) * fractions.Fraction(cls.BASE) ** -exponent)
         if abs(integer) > public_key.max_int:
             raise ValueError(f"Integer needs to be within +/- {public_key.max_int} but got {integer}")
         return cls(public_key, integer % public_key.n, exponent)

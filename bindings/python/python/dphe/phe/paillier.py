@@ -6,13 +6,14 @@ somebody asks for it.
 
 from __future__ import annotations
 
+import functools
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from dphe import _core
-from dphe.errors import DpheError, InsecureKeyWarning
+from dphe.errors import DpheError, InsecureKeyWarning, InvalidValue
 from dphe.phe.encoding import EncodedNumber
 from dphe.phe.util import getprimeover, invert, isqrt, powmod
 
@@ -38,6 +39,13 @@ _FIRST_POOL, _LARGEST_POOL = 4, 64
 _Raw = int | _core.Ciphertexts
 
 
+class _Unprepared:
+    """Stands for a key that has not been prepared for Rust yet."""
+
+
+_UNPREPARED = _Unprepared()
+
+
 def generate_paillier_keypair(
     private_keyring: PaillierPrivateKeyring | None = None, n_length: int = DEFAULT_KEYSIZE
 ) -> tuple[PaillierPublicKey, PaillierPrivateKey]:
@@ -48,10 +56,10 @@ def generate_paillier_keypair(
     if n_length in _NATIVE_BITS:
         secret = _core.DecryptionKey.generate(n_length, "secure", None, None)
         public_key = PaillierPublicKey(int.from_bytes(secret.encryption_key.modulus(), "big"))
-        public_key._native = secret.encryption_key
+        public_key._prepared = secret.encryption_key
         p, q = (int.from_bytes(factor, "big") for factor in secret.factors())
         private_key = PaillierPrivateKey(public_key, p, q)
-        private_key._native = secret
+        private_key._prepared = secret
     else:
         p, q = _factors(n_length)
         public_key = PaillierPublicKey(p * q)
@@ -86,9 +94,16 @@ class PaillierPublicKey:
         self.nsquare = n * n
         self.max_int = n // 3 - 1
         self._width = (n.bit_length() + 7) // 8
-        self._native: _core.EncryptionKey | None = _native_key(n)
+        # The modulus in Rust's form, or None if Rust does not accept it. It is made when it is first needed.
+        self._prepared: _core.EncryptionKey | _Unprepared | None = _UNPREPARED
         self._pool: _core.Pool | None = None
         self._refill = _FIRST_POOL
+
+    @property
+    def _native(self) -> _core.EncryptionKey | None:
+        if isinstance(self._prepared, _Unprepared):
+            self._prepared = _native_key(self.n)
+        return self._prepared
 
     def __repr__(self) -> str:
         """Name the key by a hash."""
@@ -146,16 +161,26 @@ class PaillierPublicKey:
         if not isinstance(plaintext, int):
             raise TypeError(f"Expected int type plaintext but got: {type(plaintext)}")
         if self._native is not None and r_value is None:
-            return self._native.encrypt((self._residue(plaintext), -1), self._noise(), 1)
+            return self._encrypt_residue(self._residue(plaintext))
         if self._native is not None and r_value is not None and r_value != 1:
             try:
                 return self._native.encrypt_with_nonce(
                     self._residue(plaintext), self._bytes(r_value % self.n)
                 )
             except DpheError:
-                pass  # An `r_value` that is no unit is for Python's integers.
+                pass  # An `r_value` that is not a unit is for Python's integers.
         noise = self.get_random_lt_n() if r_value is None else r_value
         return (self.n * plaintext + 1) * powmod(noise, self.n, self.nsquare) % self.nsquare
+
+    def _encrypt_residue(self, residue: bytes) -> _core.Ciphertexts:
+        assert self._native is not None
+        while True:
+            try:
+                return self._native.encrypt((residue, -1), self._noise(), 1)
+            except InvalidValue as error:
+                # Another thread has taken the noise in between.
+                if error.code != "pool_empty":
+                    raise
 
     def _noise(self) -> _core.Pool:
         """Return a pool that holds noise. The first numbers wait for a few noises only, later ones for more."""
@@ -189,7 +214,7 @@ class PaillierPublicKey:
 
 
 class PaillierPrivateKey:
-    """A private key. Its factors ``p < q`` are attributes, and whoever sees one can decrypt everything."""
+    """A private key. Its factors ``p < q`` are attributes, and everyone who sees one can decrypt everything."""
 
     def __init__(self, public_key: PaillierPublicKey, p: int, q: int) -> None:
         """Take the factors of a public key."""
@@ -200,12 +225,29 @@ class PaillierPrivateKey:
         self.public_key = public_key
         self.p, self.q = min(p, q), max(p, q)
         self.psquare, self.qsquare = self.p * self.p, self.q * self.q
-        self.p_inverse = invert(self.p, self.q)
-        self.hp = self.h_function(self.p, self.psquare)
-        self.hq = self.h_function(self.q, self.qsquare)
-        self._native: _core.DecryptionKey | None = None
-        if public_key._native is not None:
-            self._native = _native_secret(self.p, self.q)
+        self._prepared: _core.DecryptionKey | _Unprepared | None = _UNPREPARED
+
+    @functools.cached_property
+    def p_inverse(self) -> int:
+        """The inverse of ``p`` modulo ``q``."""
+        return invert(self.p, self.q)
+
+    @functools.cached_property
+    def hp(self) -> int:
+        """The factor of decryptions modulo ``p``."""
+        return self.h_function(self.p, self.psquare)
+
+    @functools.cached_property
+    def hq(self) -> int:
+        """The factor of decryptions modulo ``q``."""
+        return self.h_function(self.q, self.qsquare)
+
+    @property
+    def _native(self) -> _core.DecryptionKey | None:
+        if isinstance(self._prepared, _Unprepared):
+            accepted = self.public_key._native is not None
+            self._prepared = _native_secret(self.p, self.q) if accepted else None
+        return self._prepared
 
     @staticmethod
     def from_totient(public_key: PaillierPublicKey, totient: int) -> PaillierPrivateKey:
@@ -439,8 +481,7 @@ class EncryptedNumber:
         key = self.public_key
         raw = self._native_form()
         if raw is not None and key._native is not None:
-            zero = key._native.encrypt((bytes(key._width), -1), key._noise(), 1)
-            self._raw = raw.add(zero, 1)
+            self._raw = raw.add(key._encrypt_residue(bytes(key._width)), 1)
         else:
             noise = powmod(key.get_random_lt_n(), key.n, key.nsquare)
             self._raw = key._integer(self._raw) * noise % key.nsquare
@@ -554,6 +595,7 @@ def _single(batch: _core.Ciphertexts) -> list[_core.Ciphertexts]:
     return batch.split()
 
 
+@functools.lru_cache(maxsize=16)
 def _native_key(n: int) -> _core.EncryptionKey | None:
     """Return the modulus prepared for Rust, or None if Rust does not accept it."""
     if n.bit_length() not in _NATIVE_BITS:

@@ -159,7 +159,7 @@ def int_to_base64(source: int) -> str:
     'AQAB'
     """
     if source == 0:
-        raise ValueError("zero has no bytes")
+        raise AssertionError("zero has no bytes")
     return base64url_encode(source.to_bytes((source.bit_length() + 7) // 8, "big"))
 
 
