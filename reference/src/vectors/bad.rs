@@ -6,6 +6,7 @@
 mod aggregator;
 mod envelope;
 mod key_generator;
+mod kit;
 mod local;
 mod paper;
 mod publish;
@@ -185,6 +186,7 @@ pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
             local::add(&mut bad);
         }
         roster::add(&mut bad);
+        kit::add(&mut bad);
         all.extend(bad.vectors);
     }
     all
