@@ -16,8 +16,8 @@ use dphe::party::{
 };
 use dphe::wire::RosterChange;
 use dphe::{
-    Digest, Error, IdentityKey, KeyGenerator, NoiseMode, PartyId, Roster, Round, SparseVector, Threads,
-    Update, UserId, hazmat,
+    AggregatorKeys, Digest, Error, IdentityKey, KeyGenerator, NoiseMode, PartyId, Roster, Round,
+    SparseVector, Threads, Update, UserId, UserKeys, hazmat,
 };
 use ed25519_dalek::{Signer, SigningKey};
 use json::{array, floats, hex, list, load, number};
@@ -286,6 +286,7 @@ fn bad_inputs_are_refused_with_their_code_and_change_nothing() {
         let found = match vector["party"].as_str().unwrap() {
             "log" => recover(task, vector),
             "key" => read_key(vector),
+            "kit" => read_kit(task, vector),
             "roster" => {
                 Roster::decode_with(&hex(&vector["input"]), hazmat::short_keys()).map(|_| "ok".into())
             }
@@ -380,6 +381,21 @@ fn read_key(vector: &Value) -> Outcome {
         if key.bits().get() == bits { Ok(key) } else { Err(dphe_paillier::Error::KeySize { bits }) }
     });
     key.map(|_| "ok".into()).map_err(Error::Key)
+}
+
+fn read_kit(task: &Task<'_>, vector: &Value) -> Outcome {
+    let (bytes, lengths) = (hex(&vector["input"]), hazmat::short_keys());
+    let written = match number::<u8>(&vector["kind"]) {
+        1 => IdentityKey::from_secret_bytes(&bytes)?.to_secret_bytes(),
+        2 => {
+            let key = task.keys().into_key();
+            KeyGenerator::from_secret_bytes_with(&bytes, key, lengths)?.to_secret_bytes()
+        }
+        3 => AggregatorKeys::from_secret_bytes_with(&bytes, lengths)?.to_secret_bytes(),
+        _ => UserKeys::from_secret_bytes_with(&bytes, lengths)?.to_secret_bytes(),
+    };
+    assert_eq!(*written, bytes, "{}", vector["id"]);
+    Ok("ok".into())
 }
 
 /// A random generator that repeats these bytes.

@@ -22,7 +22,7 @@
 //!
 //! Runs are deterministic: time, network, training and randomness follow from a seed, which a failure names.
 //! `DPHE_SIM_SEEDS` sets the number of random schedules, and then all pairs of crashes are run instead of every
-//! twentieth.
+//! twentieth. `DPHE_SIM_FIRST` sets the first seed, so that a long run can be divided.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -41,8 +41,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use dphe::{PartyId, Profile, UserId};
-use sim::{Chaos, Crash, Mode, Outcome, Plan, Point, Sabotage, Sim};
-use world::{Spec, World};
+use sim::{Chaos, Crash, Mode, Outcome, Plan, Point, Restore, Restored, Sabotage, Sim};
+use world::{Spec, World, Wrong};
 
 const PROFILES: [Profile; 2] = [Profile::Sparse, Profile::Full];
 const A: PartyId = PartyId::Aggregator;
@@ -171,7 +171,7 @@ fn random_faults_break_no_invariant() {
     .map(World::new)
     .into();
     let mut all = Outcome::default();
-    for seed in 0..seeds {
+    for seed in first()..first() + seeds {
         let outcome = check(&worlds[seed as usize % worlds.len()], random_plan(seed));
         all.published += outcome.published;
         all.failed += outcome.failed;
@@ -202,7 +202,16 @@ fn random_faults_break_no_invariant() {
 
 /// Returns the number of random schedules that was asked for.
 fn seeds() -> Option<u64> {
-    std::env::var("DPHE_SIM_SEEDS").ok().and_then(|n| n.parse().ok())
+    setting("DPHE_SIM_SEEDS")
+}
+
+/// Returns the first seed of random schedules.
+fn first() -> u64 {
+    setting("DPHE_SIM_FIRST").unwrap_or(0)
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
 fn random_plan(seed: u64) -> Plan {
@@ -227,22 +236,136 @@ fn random_plan(seed: u64) -> Plan {
     }
 }
 
+/// Restored from a copy: the party, whose task may then be over, but no promise of another party is broken.
+#[test]
+fn restored_copies_break_no_promise_of_other_parties() {
+    let begin = Instant::now();
+    let seeds = seeds().unwrap_or(400) / 4;
+    let worlds: Vec<World> =
+        [(Profile::Sparse, 4), (Profile::Full, 4), (Profile::Paper, 4), (Profile::Full, 5)]
+            .map(|(profile, users)| World::new(Spec::new(profile, users)))
+            .into();
+    let user = |number| Restored::User(UserId::new(number).unwrap());
+    let everyone = [Restored::KeyGenerator, Restored::Aggregator, user(1), Restored::Both, user(2)];
+    let (mut restored, mut well, mut refusals) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for seed in first()..first() + seeds {
+        let who = everyone[seed as usize % everyone.len()];
+        let (at, age) = (2_000 + seed * 7_919 % 25_000, 20 + seed * 104_729 % 9_000);
+        let mut plan = random_plan(seed);
+        // half of them without other faults
+        plan.chaos = if seed % 2 == 0 { Chaos::default() } else { plan.chaos };
+        plan = Plan { restore: Some(Restore { at, age, who }), same_model: false, ..plan };
+        let outcome = check(&worlds[(seed / 5) as usize % worlds.len()], plan);
+        if outcome.restored {
+            *restored.entry(who).or_insert(0) += 1;
+            *well.entry(who).or_insert(0) += u64::from(outcome.well);
+        }
+        outcome.refusals.into_iter().for_each(|(code, n)| *refusals.entry(code).or_insert(0) += n);
+    }
+    println!(
+        "restored copies: {seeds} seeds, restored {restored:?}, went on {well:?}; {:.1?}\n{refusals:?}",
+        begin.elapsed()
+    );
+    if seeds >= 100 {
+        assert_eq!(restored.len(), everyone.len());
+    }
+}
+
+#[test]
+fn byzantine_users_spoil_sums_but_forge_none() {
+    let begin = Instant::now();
+    let seeds = seeds().unwrap_or(400) / 4;
+    let wrong = |profile, wrong| Spec { wrong, ..Spec::new(profile, 4) };
+    let garbage = |profile| Spec { garbage: true, ..Spec::new(profile, 4) };
+    let worlds: Vec<World> = [
+        wrong(Profile::Sparse, Wrong::Masks),
+        wrong(Profile::Full, Wrong::Masks),
+        wrong(Profile::Sparse, Wrong::Check),
+        wrong(Profile::Full, Wrong::Check),
+        garbage(Profile::Sparse),
+        garbage(Profile::Full),
+        garbage(Profile::Paper),
+        Spec::new(Profile::Full, 5).loud(),
+    ]
+    .map(World::new)
+    .into();
+    let (mut all, mut refusals) = (Outcome::default(), BTreeMap::new());
+    for seed in first()..first() + seeds {
+        let outcome = check(&worlds[seed as usize % worlds.len()], random_plan(seed));
+        all.published += outcome.published;
+        all.failed += outcome.failed;
+        all.rejected += outcome.rejected;
+        all.accepted += outcome.accepted;
+        outcome.refusals.into_iter().for_each(|(code, n)| *refusals.entry(code).or_insert(0) += n);
+    }
+    println!(
+        "byzantine users: {seeds} seeds, {} rounds published, {} failed, {} rejected; users accepted {} sums; {:.1?}\n{refusals:?}",
+        all.published,
+        all.failed,
+        all.rejected,
+        all.accepted,
+        begin.elapsed()
+    );
+    if seeds >= 100 {
+        assert!(all.failed > 0 && all.rejected > 0 && all.accepted > 0);
+        assert!(refusals.contains_key(&("user", "check")), "users notice a wrong check");
+    }
+}
+
+/// Two runs of one schedule, in which two users send other numbers with the same sum. The key generator answers the same
+/// in every round with both or none of them.
+#[test]
+fn answers_of_the_key_generator_depend_on_updates_through_their_sum_only() {
+    let seeds = seeds().unwrap_or(400) / 20;
+    let worlds = PROFILES.map(|profile| World::new(Spec::new(profile, 4)));
+    let (mut same, mut different) = (0, 0);
+    for seed in first()..first() + seeds {
+        for world in &worlds {
+            let plan = random_plan(seed);
+            let first = check(world, plan.clone());
+            let second = check(world, Plan { shift: 1 << 14, ..plan });
+            assert_eq!((first.steps, &first.writes), (second.steps, &second.writes), "another schedule");
+            assert_eq!(first.answers.len(), second.answers.len());
+            // masks depend on the ticket, and a ticket on the ciphertexts of earlier rounds
+            let compared = if world.spec.profile == Profile::Full { 1 } else { usize::MAX };
+            for (first, second) in first.answers.iter().zip(&second.answers).take(compared) {
+                assert_eq!((first.0, &first.1, first.2), (second.0, &second.1, second.2));
+                let shifted = first.1.iter().filter(|user| user.get() <= 2).count();
+                let equal = first.3 == second.3;
+                assert_eq!(equal, shifted != 1, "round {} of seed {seed}", first.0);
+                if equal { same += 1 } else { different += 1 }
+            }
+        }
+    }
+    println!("answers that are equal: {same}; answers with one of two users, which differ: {different}");
+    assert!(same > 0 && (different > 0 || seeds < 20));
+}
+
 #[test]
 fn byzantine_aggregator_cannot_make_users_accept_a_wrong_model() {
     let begin = Instant::now();
     let seeds = seeds().unwrap_or(400) / 5;
-    let worlds: Vec<World> =
-        [(Profile::Sparse, 4), (Profile::Full, 4), (Profile::Sparse, 5), (Profile::Full, 5)]
-            .map(|(profile, users)| {
-                World::new(Spec { rounds: 6, collect_min: 1_500, ..Spec::new(profile, users) })
-            })
-            .into();
+    let worlds: Vec<World> = [
+        (Profile::Sparse, 4),
+        (Profile::Full, 4),
+        (Profile::Sparse, 5),
+        (Profile::Full, 5),
+        (Profile::Paper, 5),
+    ]
+    .map(|(profile, users)| World::new(Spec { rounds: 6, collect_min: 1_500, ..Spec::new(profile, users) }))
+    .into();
     let (mut all, mut attacks, mut refusals) = (Outcome::default(), BTreeMap::new(), BTreeMap::new());
-    for seed in 0..seeds {
+    for seed in first()..first() + seeds {
         let chaos = Chaos { crash: [0, 15, 30][seed as usize % 3], ..random_plan(seed).chaos };
         let chaos =
             Chaos { loss: chaos.loss / 6, slow: chaos.slow / 3, vanish: 0, idle: chaos.idle / 4, ..chaos };
-        let plan = Plan { rogue: true, rounds: 1, chaos, ..random_plan(seed) };
+        let accomplices = (seed / 5 % 3) as u32;
+        let mut plan = Plan { rogue: true, accomplices, rounds: 1, chaos, ..random_plan(seed) };
+        if seed % 4 == 3 {
+            let who = Restored::User(UserId::new(3).unwrap());
+            plan.restore =
+                Some(Restore { at: 3_000 + seed * 7_919 % 25_000, age: 20 + seed * 104_729 % 9_000, who });
+        }
         let outcome = check(&worlds[seed as usize % worlds.len()], plan);
         all.accepted += outcome.accepted;
         all.crashes += outcome.crashes;

@@ -777,3 +777,50 @@ fn random_lies_are_noticed() {
         assert_eq!(result.unwrap_err(), Error::Check);
     }
 }
+
+/// Counts residues in sixteen intervals of equal length, and compares the counts with uniform ones.
+fn chi_squared(residues: &[Plaintext], modulus: &[u8]) -> f64 {
+    let leading = |bytes: &[u8]| f64::from(u32::from_be_bytes(*bytes.first_chunk().unwrap()));
+    let mut counts = [0.0; 16];
+    for residue in residues {
+        let place = 16.0 * leading(&residue.to_residue_bytes()) / leading(modulus);
+        counts[(place as usize).min(15)] += 1.0;
+    }
+    let expected = residues.len() as f64 / 16.0;
+    counts.iter().map(|count| (count - expected) * (count - expected) / expected).sum()
+}
+
+/// What comes out if the sum is not that of the listed users says nothing, and not even to the key generator what the
+/// honest sum is.
+#[test]
+fn masked_answers_are_uniform_at_256_bits() {
+    for attack in ["honest", "alone", "phantom", "twice"] {
+        let mut case = Case::new(Profile::Full, Receipts::Masked, 350);
+        let sent = case.sent.clone();
+        let mut sum = case.without(&[]);
+        match attack {
+            "honest" => {}
+            "twice" => sum = case.lab.sum([(&sum, 1), (&sent[VICTIM].sealed, 1)]),
+            _ => sum = sent[VICTIM].sealed.clone(),
+        }
+        let modulus = case.lab.key.modulus_be_bytes();
+        let mut answers = Vec::new();
+        for number in 2..152 {
+            let params = Arc::new(RoundParams::new(&case.lab.task, round(number)));
+            let salt = |sent: &Sent| Sent { salt: [number as u8; 16], ..sent.clone() };
+            let listed: Vec<Sent> = match attack {
+                "phantom" => (1..=3).map(|n| Sent { user: user_id(n), ..salt(&sent[VICTIM]) }).collect(),
+                _ => sent.iter().map(salt).collect(),
+            };
+            let masked = case.lab.open(&params, &sum, &refs(&listed)).unwrap();
+            answers.extend(case.lab.residues(&masked));
+        }
+        let chi = chi_squared(&answers, &modulus);
+        println!("{attack}: {} answers, chi-squared {chi:.1} with 15 degrees of freedom", answers.len());
+        // one in 50,000 exceeds 50
+        assert!(chi < 50.0, "{attack}");
+        // the numbers themselves are far from uniform
+        let plain = case.lab.layout.pack(&case.lab.key, &case.numbers[VICTIM]).unwrap();
+        assert!(chi_squared(&plain, &modulus) > 50.0);
+    }
+}

@@ -7,6 +7,7 @@ mod aggregator;
 mod change;
 mod envelope;
 mod key_generator;
+mod kit;
 mod local;
 mod paper;
 mod publish;
@@ -187,6 +188,7 @@ pub fn vectors(transcripts: &[Transcript]) -> Vec<Json> {
         }
         roster::add(&mut bad);
         change::add(&mut bad);
+        kit::add(&mut bad);
         all.extend(bad.vectors);
     }
     all

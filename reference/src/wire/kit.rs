@@ -74,7 +74,11 @@ fn user_bytes(users: &[(u32, Seed)]) -> Vec<u8> {
 }
 
 fn finish(kind: u8, fields: Vec<u8>) -> Vec<u8> {
-    let covered = [&b"DPHEKIT2"[..], &[kind], &fields].concat();
+    with_checksum([&b"DPHEKIT2"[..], &[kind], &fields].concat())
+}
+
+/// Appends the checksum of a kit.
+pub fn with_checksum(covered: Vec<u8>) -> Vec<u8> {
     let check = h("dphe/v2/kit", &[&covered]);
     [&covered[..], &check].concat()
 }

@@ -177,3 +177,67 @@ impl Drop for CheckKey {
         zeroize::Zeroize::zeroize(&mut self.rho);
     }
 }
+
+#[cfg(all(test, feature = "hazmat"))]
+mod tests {
+    use chacha20::ChaCha20Rng;
+    use dphe_paillier::NoiseMode;
+
+    use super::*;
+    use crate::hazmat::task_params;
+    use crate::{Profile, Round, TaskConfig, TaskId};
+
+    /// Two safe primes of 128 bits, multiplied.
+    const N: [u8; 32] = [
+        0xc0, 0x72, 0x9f, 0xea, 0xb9, 0x54, 0x03, 0x86, 0xd2, 0xad, 0x83, 0x39, 0x07, 0xb4, 0xcf, 0x38, 0x03,
+        0xc3, 0xd4, 0x89, 0x92, 0xff, 0x8e, 0x14, 0x58, 0xbb, 0xf1, 0x7c, 0xce, 0xe1, 0x3a, 0xe5,
+    ];
+
+    /// How many of 3,000 shifted sums pass a check of which each secret coefficient has this many bits. An aggregator
+    /// that does not know the coefficient guesses it, and shifts the check accordingly.
+    fn passing(bits: u32, key: &EncryptionKey, rng: &mut ChaCha20Rng) -> u32 {
+        let proposed = TaskConfig::new(Profile::Full, 4, 10, 8);
+        let config = TaskConfig { noise: NoiseMode::Fast, key_bits: 256, ..proposed };
+        let task = task_params(TaskId::from_bytes([7; 16]), config).unwrap();
+        let number = |rng: &mut ChaCha20Rng| Plaintext::new(key, i128::from(rng.next_u64())).unwrap();
+        let mut passed = 0;
+        for _ in 0..3_000 {
+            let mut ticket = [0; 32];
+            rng.fill_bytes(&mut ticket);
+            let params = RoundParams::new(&task, Round::FIRST).with_ticket(Digest::from_bytes(ticket));
+            let seed = UserSharedSeed::from_parts(Round::FIRST, [5; 32]);
+            let mut check = CheckKey::new(&seed, &params, key, 3).unwrap();
+            check.rho.iter_mut().for_each(|rho| *rho &= u128::MAX >> (128 - bits));
+            let honest = [number(rng), number(rng), number(rng)];
+            let right = check.value(5, honest.iter().enumerate()).unwrap();
+            assert!(check.value(5, honest.iter().enumerate()).unwrap() == right);
+            let add = |x: &Plaintext, y: &Plaintext, times: u128| {
+                let mut sum = ResidueSum::new(key);
+                sum.add(x).unwrap();
+                sum.add_product(times, y).unwrap();
+                sum.reduce()
+            };
+            let (at, shift) = (rng.next_u32() as usize % 3, number(rng));
+            let guess = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())) >> (128 - bits);
+            let mut wrong = honest.clone();
+            wrong[at] = add(&honest[at], &shift, 1);
+            let claimed = add(&right, &shift, guess);
+            passed += u32::from(check.value(5, wrong.iter().enumerate()).unwrap() == claimed);
+        }
+        passed
+    }
+
+    #[test]
+    fn shifted_sum_passes_a_check_of_b_bits_with_probability_one_in_two_to_the_b() {
+        let key = dphe_paillier::hazmat::encryption_key(&N, NoiseMode::Fast).unwrap();
+        let mut rng = ChaCha20Rng::seed_from_u64(31);
+        for bits in 1..=8 {
+            let p = f64::from(bits).exp2().recip();
+            let (expected, deviation) = (3_000.0 * p, (3_000.0 * p * (1.0 - p)).sqrt());
+            let passed = f64::from(passing(bits, &key, &mut rng));
+            println!("{bits} bits: {:.4} of the shifted sums pass", passed / 3_000.0);
+            assert!((passed - expected).abs() <= 5.0 * deviation, "{bits} bits: {passed} pass");
+        }
+        assert_eq!(passing(128, &key, &mut rng), 0);
+    }
+}

@@ -22,7 +22,7 @@ pub(crate) fn message<M: Message>(roster: &Roster, round: Round, message: &M, bo
     signed(roster, PartyId::Aggregator, M::KIND, round, &message.to_bytes(), body)
 }
 
-/// Signs a message that is said to be from a party with the aggregator's key.
+/// Signs a message that is said to be from a party with the aggregator's key. An accomplice signs its own uploads.
 pub(crate) fn signed(
     roster: &Roster,
     from: PartyId,
@@ -31,12 +31,17 @@ pub(crate) fn signed(
     fields: &[u8],
     body: &[u8],
 ) -> Vec<u8> {
-    let role = if from == PartyId::Aggregator { 1 } else { 2 };
+    let (role, user) = match from {
+        PartyId::Aggregator => (1u8, 0u32),
+        PartyId::KeyGenerator => (2, 0),
+        PartyId::User(user) => (3, user.get()),
+    };
+    let signer = if let PartyId::User(_) = from { from } else { PartyId::Aggregator };
     let task = roster.task().id();
     let round = round.get().to_be_bytes();
-    let header =
-        [b"DPHE", &[2, kind.number()][..], task.as_bytes(), &round, &[role, 0, 0, 0, 0], fields].concat();
+    let begin = [b"DPHE", &[2, kind.number()][..], task.as_bytes(), &round, &[role]].concat();
+    let header = [&begin[..], &user.to_be_bytes(), fields].concat();
     let digest = hash(&format!("dphe/v2/{kind}"), &header);
-    let key = SigningKey::from_bytes(&identity_seed(PartyId::Aggregator));
+    let key = SigningKey::from_bytes(&identity_seed(signer));
     [&header[..], &key.sign(digest.as_bytes()).to_bytes(), body].concat()
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dphe::scheme::RoundParams;
 use dphe::wire::{
-    Close, DecodeWith as _, Decrypt, Ending, Freeze, FreezeAck, Header, Kind, Outcome, Participant, Publish,
-    RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck,
+    Close, DecodeWith as _, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Outcome,
+    Participant, Publish, RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck,
 };
 use dphe::{Digest, Error, PartyId, Receipts, Round, UserId, WeightSum};
 
@@ -18,7 +18,9 @@ pub(crate) enum Trust {
     All,
     /// The key generator was restored from an older copy of its log.
     RestoredGenerator,
-    /// The aggregator was restored, too.
+    /// The aggregator was restored from an older copy of its log.
+    RestoredAggregator,
+    /// Both were restored.
     RestoredBoth,
     /// The aggregator does what it likes.
     UsersAndGenerator,
@@ -27,6 +29,8 @@ pub(crate) enum Trust {
 pub(crate) struct Ledger<'w> {
     pub(crate) violations: Vec<String>,
     pub(crate) trust: Trust,
+    /// The users that were restored from older copies of their logs.
+    pub(crate) restored: BTreeSet<UserId>,
     world: &'w World,
     /// Whether the answers to a user may be reordered.
     reordered: bool,
@@ -40,6 +44,7 @@ pub(crate) struct Ledger<'w> {
     opened: BTreeMap<u64, BTreeMap<Digest, Opening>>,
     /// When the key generator issued the ticket of a round.
     ticketed: BTreeMap<u64, u64>,
+    tickets: BTreeMap<Digest, Signed<RoundTicket>>,
     acknowledged: BTreeMap<(UserId, u64), Digest>,
     published: BTreeMap<u64, Vec<Participant>>,
     models: BTreeMap<u64, Digest>,
@@ -57,13 +62,18 @@ struct Sealed {
     user: UserId,
     round: Round,
     upload: Upload,
-    input: Input,
+    /// Absent if the upload is not an update that was sealed as it should be.
+    input: Option<Input>,
 }
 
 struct Opening {
     users: Vec<Participant>,
     outcome: Outcome,
+    payload: Vec<u8>,
 }
+
+/// What the key generator answered in a round: the listed users, the outcome and the payload.
+pub(crate) type Answer = (u64, Vec<UserId>, Outcome, Vec<u8>);
 
 /// The codes that refuse a message which is merely late, early or known.
 const HARMLESS: [&str; 4] = ["stale", "future", "order", "late"];
@@ -75,6 +85,7 @@ impl<'w> Ledger<'w> {
         Self {
             violations: Vec::new(),
             trust,
+            restored: BTreeSet::new(),
             world,
             reordered,
             sent: BTreeMap::new(),
@@ -83,6 +94,7 @@ impl<'w> Ledger<'w> {
             requests: BTreeMap::new(),
             opened: BTreeMap::new(),
             ticketed: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             published: BTreeMap::new(),
             models: BTreeMap::new(),
@@ -103,6 +115,11 @@ impl<'w> Ledger<'w> {
         matches!(self.trust, Trust::All | Trust::RestoredGenerator)
     }
 
+    /// Returns whether a user does what it likes.
+    fn is_rogue(&self, user: UserId) -> bool {
+        self.world.spec.has_rogue_user() && user == self.world.last_user()
+    }
+
     /// A party refused an event.
     pub(crate) fn refused(&mut self, party: PartyId, event: &str, error: &Error) {
         let who = match party {
@@ -112,12 +129,18 @@ impl<'w> Ledger<'w> {
         };
         let code = error.code().as_str();
         *self.refusals.entry((who, code)).or_default() += 1;
-        let restored = matches!(self.trust, Trust::RestoredGenerator | Trust::RestoredBoth);
+        let restored = !matches!(self.trust, Trust::All | Trust::UsersAndGenerator);
+        let rogue = matches!(party, PartyId::User(user) if self.is_rogue(user));
         let known = match code {
             _ if self.trust == Trust::UsersAndGenerator => true,
             // training was requested twice, or an answer arrived twice
             "conflict" if event == "update" => true,
             "set_difference" => true,
+            // the aggregator has an upload that the user sent before it was restored, or besides this one
+            "conflict" if !self.restored.is_empty() || self.world.spec.garbage => true,
+            _ if rogue => true,
+            // the sum contains a useless upload
+            "check" | "range" | "failures" if self.world.spec.has_rogue_user() => true,
             "early" => self.world.spec.collect_min > 0,
             // the publish message overtook the inclusion
             "not_mine" if self.reordered => true,
@@ -139,17 +162,38 @@ impl<'w> Ledger<'w> {
         let upload: Signed<Upload> = Signed::decode(upload, &self.world.roster).unwrap();
         let (PartyId::User(user), round) = (upload.from(), upload.round()) else { return };
         let upload = upload.message().clone();
-        self.uploads.insert(upload.body_hash, Sealed { user, round, upload, input });
+        self.uploads.insert(upload.body_hash, Sealed { user, round, upload, input: Some(input) });
+    }
+
+    /// A user signed an upload that is not a sealed update.
+    pub(crate) fn forged(&mut self, user: UserId, round: Round, upload: Upload) {
+        self.uploads.insert(upload.body_hash, Sealed { user, round, upload, input: None });
+    }
+
+    /// A user was restored. What it stored since the copy never happened.
+    pub(crate) fn rolled_back(&mut self, user: UserId, round: Round) {
+        self.accepted.entry(user).or_default().retain(|&accepted, _| accepted < round.get());
     }
 
     /// The key generator has written the ticket of a round.
     pub(crate) fn ticketed(&mut self, ticket: &[u8], now: u64) {
         let ticket: Signed<RoundTicket> = Signed::decode(ticket, &self.world.roster).unwrap();
         let first = self.trust != Trust::RestoredBoth;
+        self.tickets.insert(ticket.hash(), ticket.clone());
         let known = self.ticketed.entry(ticket.round().get()).or_insert(now);
         if !first {
             *known = now;
         }
+    }
+
+    /// Returns a ticket that the key generator issued.
+    pub(crate) fn ticket(&self, hash: Digest) -> Option<Signed<RoundTicket>> {
+        self.tickets.get(&hash).cloned()
+    }
+
+    /// Returns whether a user found a published sum to be wrong, or too many sums could not be opened.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.refusals.keys().any(|(_, code)| matches!(*code, "check" | "range" | "failures"))
     }
 
     /// The key generator accepts a freeze.
@@ -183,20 +227,27 @@ impl<'w> Ledger<'w> {
                     .push(format!("I2: user {} sent no such upload in round {round}", participant.user));
             }
         }
-        let opening = Opening { users: freeze.users, outcome: message.outcome };
+        let (users, payload) = (freeze.users, result.body().to_vec());
+        let opening = Opening { users, outcome: message.outcome, payload };
         if message.outcome == Outcome::Released {
             self.check_payload(&result, &opening.users);
-        } else if self.aggregator_is_honest() && !self.world.spec.loud {
+        } else if self.trust != Trust::UsersAndGenerator && !self.has_rogue(&opening.users) {
             self.violation(format!("I2: opening the sum of round {round} failed"));
         }
         let openings = self.opened.entry(round.get()).or_default();
         openings.insert(message.request, opening);
+        // the same request was answered again, by a key generator that was restored
         if openings.len() > 1 && self.trust != Trust::RestoredBoth {
             self.violation(format!("I1: round {round} has two decrypted requests"));
         }
         if self.opened.len() > self.world.spec.rounds as usize {
             self.violation(format!("I1: {} sums were opened", self.opened.len()));
         }
+    }
+
+    /// Returns whether a user who does what it likes is among these.
+    fn has_rogue(&self, users: &[Participant]) -> bool {
+        users.iter().any(|participant| self.is_rogue(participant.user))
     }
 
     fn check_set(&mut self, users: &[Participant]) {
@@ -210,7 +261,9 @@ impl<'w> Ledger<'w> {
     /// Checks a sum that the key generator can read.
     fn check_payload(&mut self, result: &Signed<RoundResult>, users: &[Participant]) {
         let task = self.world.roster.task();
-        if task.receipts() == Receipts::Masked {
+        let none = task.receipts() == Receipts::None;
+        // without receipts, the sum is what the aggregator says
+        if task.receipts() == Receipts::Masked || (none && self.trust == Trust::UsersAndGenerator) {
             return;
         }
         let params = Arc::new(RoundParams::new(task, result.round()));
@@ -219,17 +272,23 @@ impl<'w> Ledger<'w> {
         self.check_sum(&sum, users);
     }
 
-    /// Returns the sum of what these users sent.
-    fn expected(&self, users: &[Participant]) -> Input {
+    /// Returns the sum of what these users sent, if all of them sealed an update.
+    fn expected(&self, users: &[Participant]) -> Option<Input> {
         let mut expected = Input::zero(self.world.roster.task().dimension());
-        let sent = users.iter().filter_map(|participant| self.uploads.get(&participant.body_hash));
-        sent.for_each(|sealed| expected.add(&sealed.input));
-        expected
+        for participant in users {
+            expected.add(self.uploads.get(&participant.body_hash)?.input.as_ref()?);
+        }
+        Some(expected)
     }
 
     fn check_sum(&mut self, sum: &WeightSum, users: &[Participant]) {
         let round = sum.round();
-        if !self.expected(users).is(sum) {
+        let Some(expected) = self.expected(users) else { return };
+        // without the check of users, a useless upload may be a sum of other numbers
+        if self.has_rogue(users) {
+            return;
+        }
+        if !expected.is(sum) {
             self.violation(format!("I2: the sum of round {round} is not that of its set"));
         }
         // and once more without relying on the records
@@ -257,9 +316,14 @@ impl<'w> Ledger<'w> {
     pub(crate) fn applied(&mut self, user: UserId, sum: WeightSum) {
         let round = sum.round().get();
         let openings = self.opened.get(&round).into_iter().flat_map(BTreeMap::values);
-        let released = openings.filter(|opening| opening.outcome == Outcome::Released);
-        let mut listed = released.map(|opening| &opening.users);
-        if !listed.any(|users| users.len() == sum.users() && self.expected(users).is(&sum)) {
+        let mut released = openings.filter(|opening| opening.outcome == Outcome::Released);
+        let none = self.world.roster.task().receipts() == Receipts::None;
+        let right = |opening: &Opening| match self.expected(&opening.users) {
+            _ if none && self.trust == Trust::UsersAndGenerator => opening.payload == sum.to_bytes(),
+            Some(expected) => opening.users.len() == sum.users() && expected.is(&sum),
+            None => none && opening.payload == sum.to_bytes(),
+        };
+        if !released.any(right) {
             self.violations.push(format!("I8: user {user} accepts a wrong sum of round {round}"));
         }
         if self.applied.get(&(user, round)).is_some_and(|known| *known != sum) {
@@ -291,9 +355,10 @@ impl<'w> Ledger<'w> {
         let round = u64::from_be_bytes(bytes[22..30].try_into().unwrap());
         let receiver = matches!(kind, Kind::UploadAck | Kind::Inclusion).then_some(to);
         let repeats = match (self.trust, from) {
-            (_, PartyId::User(_)) | (Trust::All, _) => true,
+            (_, PartyId::User(user)) => !self.restored.contains(&user),
+            (Trust::All, _) => true,
             (Trust::RestoredGenerator, from) => from == PartyId::Aggregator,
-            (Trust::UsersAndGenerator, from) => from == PartyId::KeyGenerator,
+            (Trust::UsersAndGenerator | Trust::RestoredAggregator, from) => from == PartyId::KeyGenerator,
             (Trust::RestoredBoth, _) => false,
         };
         // a byzantine aggregator may freeze several times, and each freeze has its acknowledgement
@@ -315,7 +380,7 @@ impl<'w> Ledger<'w> {
                 let request: Signed<Decrypt> = Signed::decode(bytes, roster).unwrap();
                 self.requests.insert(request.hash(), request.message().freeze);
             }
-            _ if !self.aggregator_is_honest() && self.trust != Trust::RestoredBoth => {}
+            _ if self.trust == Trust::UsersAndGenerator => {}
             Kind::UploadAck => {
                 let ack: Signed<UploadAck> = Signed::decode(bytes, roster).unwrap();
                 let PartyId::User(user) = to else { return };
@@ -336,7 +401,7 @@ impl<'w> Ledger<'w> {
                 let ending = close.message().ending;
                 self.endings.insert(round, ending);
                 let lost = matches!(ending, Ending::Failed | Ending::Rejected);
-                if lost && self.aggregator_is_honest() && !self.world.spec.loud {
+                if lost && self.aggregator_is_honest() && !self.world.spec.has_rogue_user() {
                     self.violation(format!("I2: round {round} is {ending}"));
                 }
             }
@@ -359,13 +424,20 @@ impl<'w> Ledger<'w> {
         }
         let is_in = self.published.get(&round).is_some_and(|set| set.iter().any(|p| p.user == user));
         // a user whose upload was not acknowledged may not learn that it is in the sum
-        let told = included == is_in || (is_in && !acknowledged);
+        let told = included == is_in || (is_in && (!acknowledged || self.restored.contains(&user)));
         let same_model = self.models.get(&round).copied() == model.map(Digest::of_model);
         if self.endings.get(&round).is_some_and(|&known| known != ending) || !told || !same_model {
             self.violation(format!(
                 "I6: user {user} is told {ending:?}, included {included}, of round {round}"
             ));
         }
+    }
+
+    /// Returns what the key generator answered.
+    pub(crate) fn answers(&self) -> Vec<Answer> {
+        let all = self.opened.iter().flat_map(|(round, openings)| openings.values().map(move |o| (round, o)));
+        let users = |opening: &Opening| opening.users.iter().map(|participant| participant.user).collect();
+        all.map(|(&round, o)| (round, users(o), o.outcome, o.payload.clone())).collect()
     }
 
     pub(crate) fn ending(&self, round: Round) -> Option<Ending> {

@@ -1,7 +1,8 @@
-//! An aggregator that does what it likes. It has the keys of the aggregator, everything that it was sent, and messages
-//! of its own making. In each round it tries one attack, and then ends the round as well as it can.
+//! An aggregator that does what it likes. It has the keys of the aggregator, the identity keys of its accomplices among
+//! the users, everything that it was sent, and messages of its own making. In each round it tries one attack, and then
+//! ends the round as well as it can.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dphe::party::{Action, Intake, IntakeRound, Time};
@@ -33,6 +34,19 @@ pub(crate) enum Attack {
     AllTwice,
     OneNotListed,
     OldCiphertexts,
+    /// A known number is added to the sum.
+    ShiftedSum,
+    /// All ciphertexts are multiplied by a number.
+    ScaledSum,
+    /// A ciphertext is multiplied by -1 modulo n², which is noise. The sum is the same.
+    MinusOne,
+    // what an accomplice signed is not what is in the sum
+    AccompliceInverse,
+    AccompliceNothing,
+    /// The accomplice signs what another user sent in an earlier round.
+    AccompliceOld,
+    /// The victim alone, listed with accomplices who sent nothing.
+    VictimAndAccomplices,
     // the listed users are not those who uploaded
     Phantom,
     Unsigned,
@@ -76,7 +90,7 @@ pub(crate) enum Attack {
 }
 
 /// The attacks after which users go on.
-const MILD: [Attack; 28] = [
+const MILD: [Attack; 35] = [
     Attack::Nothing,
     Attack::VictimAlone,
     Attack::OneDropped,
@@ -84,6 +98,13 @@ const MILD: [Attack; 28] = [
     Attack::AllTwice,
     Attack::OneNotListed,
     Attack::OldCiphertexts,
+    Attack::ShiftedSum,
+    Attack::ScaledSum,
+    Attack::MinusOne,
+    Attack::AccompliceInverse,
+    Attack::AccompliceNothing,
+    Attack::AccompliceOld,
+    Attack::VictimAndAccomplices,
     Attack::Phantom,
     Attack::Unsigned,
     Attack::OtherSignature,
@@ -147,6 +168,9 @@ type Answers = BTreeMap<UserId, (usize, Vec<Vec<Vec<u8>>>)>;
 
 pub(crate) struct Rogue {
     pub(crate) attacks: BTreeMap<Attack, u64>,
+    /// What accomplices signed besides their uploads, until the record of the run takes it.
+    pub(crate) forged: Vec<(UserId, Round, Upload)>,
+    accomplices: BTreeSet<UserId>,
     roster: Roster,
     key: EncryptionKey,
     aggregator: Aggregator,
@@ -175,6 +199,8 @@ pub(crate) struct Rogue {
     told: Vec<Vec<u8>>,
     /// How often the key generator refused a further round.
     budget_refusals: u32,
+    /// The number of latest rounds with fewer uploads than the floor. Users who noticed an attack do not come back.
+    deserted: u32,
     done: bool,
 }
 
@@ -187,12 +213,14 @@ const LATEST: u64 = 200_000;
 const G: PartyId = PartyId::KeyGenerator;
 
 impl Rogue {
-    pub(crate) fn new(world: &World, seed: u64) -> Self {
+    pub(crate) fn new(world: &World, seed: u64, accomplices: u32) -> Self {
         let (roster, keys) = (world.roster.clone(), world.aggregator.clone());
         let intake =
             Intake::new(keys.clone(), identity(PartyId::Aggregator), roster.clone(), Threads::ONE).unwrap();
         let mut rogue = Self {
             attacks: BTreeMap::new(),
+            forged: Vec::new(),
+            accomplices: (1..=accomplices).filter_map(UserId::new).collect(),
             key: world.key.clone(),
             aggregator: Aggregator::new(keys).unwrap(),
             intake,
@@ -214,6 +242,7 @@ impl Rogue {
             sent: Vec::new(),
             told: Vec::new(),
             budget_refusals: 0,
+            deserted: 0,
             done: false,
             roster,
         };
@@ -236,7 +265,10 @@ impl Rogue {
     // --- the events ---
 
     pub(crate) fn tick(&mut self, now: Time) -> Vec<Action> {
-        self.done |= self.budget_refusals >= 3 || self.round.get() > LAST_ROUND || now.0 > LATEST;
+        self.done |= self.budget_refusals >= 3
+            || self.deserted >= 3
+            || self.round.get() > LAST_ROUND
+            || now.0 > LATEST;
         let mut actions = Vec::new();
         match self.stage {
             Stage::Opening => {
@@ -417,6 +449,7 @@ impl Rogue {
     /// Ends the collection.
     fn freeze(&mut self) -> Vec<Action> {
         let (floor, all) = (self.roster.floor(), self.everyone());
+        self.deserted = if all.len() < floor { self.deserted + 1 } else { 0 };
         if all.len() < floor {
             self.end(Ending::Aborted, &[], None);
             return Vec::new();
@@ -452,6 +485,13 @@ impl Rogue {
                 let other = (one + 1) % all.len();
                 listed[one].participant.signature = all[other].participant.signature;
             }
+            (
+                Attack::AccompliceInverse
+                | Attack::AccompliceNothing
+                | Attack::AccompliceOld
+                | Attack::VictimAndAccomplices,
+                _,
+            ) => self.use_accomplices(&mut listed, &mut parts),
             (Attack::TooFew, _) => {
                 listed.truncate(floor - 1);
                 parts.truncate(floor - 1);
@@ -463,7 +503,9 @@ impl Rogue {
             }
             _ => {}
         }
-        let frozen = self.freeze_of(&listed, &parts, 1);
+        let (mut body, occupied) = self.sum_of(&parts);
+        self.tamper(&mut body);
+        let frozen = self.frozen(&listed, body, occupied, 1);
         let message = frozen.message.clone();
         self.frozen = Some(frozen);
         self.stage = Stage::Freezing;
@@ -476,8 +518,124 @@ impl Rogue {
         close.is_ok_and(|close| close.message().ending == Ending::Rejected)
     }
 
+    /// Lists accomplices with uploads that they signed for this ticket, and puts something else into the sum.
+    fn use_accomplices(&mut self, listed: &mut Vec<Kept>, parts: &mut Vec<Vec<u8>>) {
+        let victims: Vec<usize> =
+            (0..listed.len()).filter(|&i| !self.accomplices.contains(&listed[i].participant.user)).collect();
+        let helpers: Vec<usize> = (0..listed.len()).filter(|i| !victims.contains(i)).collect();
+        let (Some(&helper), false) = (helpers.first(), victims.is_empty()) else { return };
+        let victim = victims[self.below(victims.len())];
+        let own = listed[victim].participant.user;
+        let old = self.old.iter().rev().find(|kept| kept.participant.user == own).cloned();
+        match self.attack {
+            Attack::AccompliceInverse => {
+                let others: Vec<Vec<u8>> =
+                    victims.iter().filter(|&&i| i != victim).map(|&i| parts[i].clone()).collect();
+                self.forge(&mut listed[helper]);
+                // the sum of all parts is then the victim's upload
+                *parts = [&[parts[victim].clone()], &others[..], &self.inverses(&others)].concat();
+            }
+            Attack::AccompliceOld => {
+                self.forge(&mut listed[helper]);
+                let Some(old) = old else { return };
+                parts[helper] = old.partial;
+            }
+            Attack::VictimAndAccomplices => {
+                let chosen: BTreeSet<usize> = helpers.iter().copied().chain([victim]).collect();
+                if chosen.len() >= self.roster.floor() {
+                    *listed = chosen.iter().map(|&i| listed[i].clone()).collect();
+                }
+                *parts = vec![parts[victim].clone()];
+                let accomplices = self.accomplices.clone();
+                let helpers = listed.iter_mut().filter(|kept| accomplices.contains(&kept.participant.user));
+                helpers.for_each(|kept| self.forge(kept));
+            }
+            _ => {
+                self.forge(&mut listed[helper]);
+                parts.remove(helper);
+            }
+        }
+    }
+
+    /// Replaces the upload of an accomplice by one that exists only as its signature.
+    fn forge(&mut self, kept: &mut Kept) {
+        let user = kept.participant.user;
+        let (mut salt, mut body_hash) = ([0; 16], [0; 32]);
+        self.rng.fill_bytes(&mut salt);
+        self.rng.fill_bytes(&mut body_hash);
+        let ticket = self.collector.as_ref().unwrap().ticket().hash();
+        let (count, body_hash) = (kept.participant.count, Digest::from_bytes(body_hash));
+        let key_id = *self.key.id().as_bytes();
+        let upload = Upload { ticket, key_id, count, salt, body_hash };
+        let from = PartyId::User(user);
+        let message = forge::signed(&self.roster, from, Kind::Upload, self.round, &upload.to_bytes(), &[]);
+        let signature = *message.last_chunk().unwrap();
+        kept.participant = Participant { user, count, salt, body_hash, signature };
+        self.forged.push((user, self.round, upload));
+    }
+
+    /// Returns partial sums with the inverses of all ciphertexts.
+    fn inverses(&self, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let width = 2 * self.key.modulus_bytes();
+        let negated = |bytes: &[u8]| {
+            let all = self.key.decode(bytes, Threads::ONE).unwrap();
+            let all = self.key.mul_small_vartime(&all, &vec![-1; all.len()], Threads::ONE).unwrap();
+            self.key.encode(&all, Threads::ONE).unwrap()
+        };
+        let number = |part: &[u8], at: usize| {
+            let bytes = part[at..at + 4].try_into().unwrap();
+            u32::from_be_bytes(bytes) as usize
+        };
+        let inverse = |part: &Vec<u8>| {
+            let count = number(part, 8);
+            let (values, packed) = (12 + 8 * count, 12 + (8 + width) * count);
+            let ciphertexts = packed + 4 + 8 * number(part, packed);
+            let (positions, rest) = (&part[values..packed], &part[ciphertexts..]);
+            [&part[..values], &negated(positions), &part[packed..ciphertexts], &negated(rest)].concat()
+        };
+        parts.iter().map(inverse).collect()
+    }
+
+    /// Changes the ciphertexts of a sum.
+    fn tamper(&mut self, body: &mut [u8]) {
+        let half = self.key.modulus_bytes();
+        let count = body.len() / (2 * half);
+        let first = body.len() - 2 * half * count;
+        let at = first + 2 * half * self.below(count);
+        let read = |bytes: &[u8]| self.key.decode(bytes, Threads::ONE).unwrap();
+        match self.attack {
+            Attack::ShiftedSum => {
+                let one = Plaintext::new(&self.key, 1).unwrap();
+                let shifted = self.key.add_plain(&read(&body[at..at + 2 * half]), &[one], Threads::ONE);
+                let bytes = self.key.encode(&shifted.unwrap(), Threads::ONE).unwrap();
+                body[at..at + 2 * half].copy_from_slice(&bytes);
+            }
+            Attack::ScaledSum => {
+                let factor = [-1, 2, 3][self.round.get() as usize % 3];
+                let all = read(&body[first..]);
+                let scaled = self.key.mul_small_vartime(&all, &vec![factor; all.len()], Threads::ONE);
+                body[first..].copy_from_slice(&self.key.encode(&scaled.unwrap(), Threads::ONE).unwrap());
+            }
+            Attack::MinusOne => {
+                // c = c1 n + c0, so -c = (n - 1 - c1) n + (n - c0) modulo n²
+                let n = self.key.modulus_be_bytes();
+                let mut below = n.clone();
+                below[half - 1] -= 1;
+                subtract_from(&below, &mut body[at..at + half]);
+                subtract_from(&n, &mut body[at + half..at + 2 * half]);
+            }
+            _ => {}
+        }
+    }
+
     /// Freezes the sum of these uploads, as if it were that of the listed users.
     fn freeze_of(&self, listed: &[Kept], parts: &[Vec<u8>], attempt: u32) -> Frozen {
+        let (body, occupied) = self.sum_of(parts);
+        self.frozen(listed, body, occupied, attempt)
+    }
+
+    /// Adds up partial sums of any rounds.
+    fn sum_of(&self, parts: &[Vec<u8>]) -> (Vec<u8>, u32) {
         let collector = self.collector.as_ref().unwrap();
         let mut sums = collector.empty();
         for part in parts {
@@ -485,7 +643,11 @@ impl Rogue {
             let part = [&self.round.get().to_be_bytes(), &part[8..]].concat();
             sums.add_partial_sum(&part, Threads::ONE).unwrap();
         }
-        let (body, occupied) = self.sealed_sum(&sums.to_partial_sum(Threads::ONE));
+        self.sealed_sum(&sums.to_partial_sum(Threads::ONE))
+    }
+
+    fn frozen(&self, listed: &[Kept], body: Vec<u8>, occupied: u32, attempt: u32) -> Frozen {
+        let collector = self.collector.as_ref().unwrap();
         let users: Vec<Participant> = listed.iter().map(|kept| kept.participant).collect();
         let freeze = Freeze {
             ticket: collector.ticket().hash(),
@@ -779,6 +941,16 @@ impl Rogue {
         self.answers.insert(self.round, answers);
         self.round = self.round.next();
         self.begin();
+    }
+}
+
+/// Replaces a big-endian number by its difference to one that is not smaller.
+fn subtract_from(x: &[u8], y: &mut [u8]) {
+    let mut borrow = 0;
+    for (x, y) in x.iter().zip(y).rev() {
+        let value = i16::from(*x) - i16::from(*y) - borrow;
+        borrow = i16::from(value < 0);
+        *y = value as u8;
     }
 }
 

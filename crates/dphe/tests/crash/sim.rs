@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use dphe::hazmat::sign_upload;
 use dphe::party::log::Log;
 use dphe::party::{
     Action, AggregatorEvent, AggregatorParty, EndedRound, KeyGeneratorEvent, KeyGeneratorParty, Notice,
     Party as _, Time, UserEvent, UserParty, UserPhase,
 };
-use dphe::wire::{Ending, Header, Kind};
-use dphe::{Digest, Error, PartyId, Round, UserId};
+use dphe::wire::{Ending, Header, Kind, Signed, Upload};
+use dphe::{Digest, Error, PartyId, Receipts, Round, UserId};
 use rand_core::Rng as _;
 
-use crate::ledger::{Ledger, Trust};
+use crate::ledger::{Answer, Ledger, Trust};
 use crate::rogue::{Attack, Rogue};
 use crate::world::{Input, World, identity, next_model, rng};
 
@@ -84,14 +85,21 @@ pub(crate) struct Chaos {
     pub(crate) idle: u64,
 }
 
-/// The key generator is restored from an older copy of its log.
+/// Parties are restored from older copies of their logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restore {
     pub(crate) at: u64,
-    /// The age of the copy, in milliseconds.
+    /// The age of the copies, in milliseconds.
     pub(crate) age: u64,
-    /// Whether the aggregator is restored as well, from a copy of the same age.
-    pub(crate) both: bool,
+    pub(crate) who: Restored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Restored {
+    KeyGenerator,
+    Aggregator,
+    Both,
+    User(UserId),
 }
 
 /// What the program around the parties does wrong on purpose.
@@ -134,6 +142,10 @@ pub(crate) struct Plan {
     pub(crate) restore: Option<Restore>,
     /// The aggregator does what it likes.
     pub(crate) rogue: bool,
+    /// How many users give a rogue aggregator their identity keys.
+    pub(crate) accomplices: u32,
+    /// What the first user's dense value is larger by, and the second user's smaller.
+    pub(crate) shift: i64,
 }
 
 impl Plan {
@@ -150,6 +162,8 @@ impl Plan {
             sabotage: Sabotage::Nothing,
             restore: None,
             rogue: false,
+            accomplices: 0,
+            shift: 0,
         }
     }
 }
@@ -189,12 +203,16 @@ pub(crate) struct Outcome {
     pub(crate) forked: usize,
     pub(crate) refusals: BTreeMap<(&'static str, &'static str), u64>,
     pub(crate) attacks: BTreeMap<Attack, u64>,
+    /// What the key generator answered.
+    pub(crate) answers: Vec<Answer>,
 }
 
 /// A message, and whether it is about a round that has ended.
 #[derive(Clone)]
 struct Letter {
     ended: bool,
+    /// A message that its sender must not send. It may be refused.
+    forged: bool,
     bytes: Vec<u8>,
 }
 
@@ -338,6 +356,7 @@ impl<'w> Sim<'w> {
         self.outcome.openings = self.ledger.openings();
         self.outcome.accepted = self.ledger.acceptances();
         self.outcome.forked = self.ledger.forked();
+        self.outcome.answers = self.ledger.answers();
         if let Some(Machine::Rogue(rogue)) = &self.nodes[&PartyId::Aggregator].machine {
             self.outcome.attacks = rogue.attacks.clone();
         }
@@ -395,6 +414,10 @@ impl<'w> Sim<'w> {
         if self.outcome.restored && self.ledger.noticed() {
             return;
         }
+        // users who found a published sum to be wrong do not go on
+        if self.world.spec.has_rogue_user() && self.ledger.is_spoiled() {
+            return;
+        }
         let states: Vec<String> =
             self.nodes.iter().map(|(party, node)| format!("{party:?}: {}", node.describe())).collect();
         let text = format!("I7: no full round since round {from}; {}", states.join("; "));
@@ -419,7 +442,7 @@ impl<'w> Sim<'w> {
     fn is_well(&self, from: u64) -> bool {
         let last = (from..from + 2).filter_map(Round::new).rev().find(|&round| {
             // if the model does not change, a full set may differ by one user from an opened one
-            if self.plan.same_model || self.world.spec.loud {
+            if self.plan.same_model || self.world.spec.has_rogue_user() {
                 self.ledger.ending(round).is_some()
             } else {
                 self.ledger.is_full(round)
@@ -523,7 +546,7 @@ impl<'w> Sim<'w> {
     /// Starts a party from its disk.
     fn boot(&mut self, party: PartyId) {
         if party == PartyId::Aggregator && self.plan.rogue {
-            let rogue = Rogue::new(self.world, self.plan.seed);
+            let rogue = Rogue::new(self.world, self.plan.seed, self.plan.accomplices);
             self.node(party).machine = Some(Machine::Rogue(Box::new(rogue)));
             return self.wake(party, 0);
         }
@@ -552,6 +575,9 @@ impl<'w> Sim<'w> {
             .skip(usize::from(keep))
             .collect();
         let life = self.node(party).life;
+        if let (PartyId::User(user), Some(Machine::User(machine))) = (party, &self.nodes[&party].machine) {
+            self.ledger.rolled_back(user, machine.round());
+        }
         self.note(party);
         self.carry_out(party, actions);
         if party == PartyId::Aggregator && self.is_idle() && self.nodes[&party].life == life {
@@ -603,10 +629,15 @@ impl<'w> Sim<'w> {
     }
 
     /// Restores parties from older copies of their logs.
-    fn restore(&mut self, Restore { age, both, .. }: Restore) {
+    fn restore(&mut self, Restore { age, who, .. }: Restore) {
         let time = self.now.saturating_sub(age);
-        let parties = [PartyId::KeyGenerator, PartyId::Aggregator];
-        for &party in &parties[..1 + usize::from(both)] {
+        let (parties, trust) = match who {
+            Restored::KeyGenerator => (vec![PartyId::KeyGenerator], Trust::RestoredGenerator),
+            Restored::Aggregator => (vec![PartyId::Aggregator], Trust::RestoredAggregator),
+            Restored::Both => (vec![PartyId::KeyGenerator, PartyId::Aggregator], Trust::RestoredBoth),
+            Restored::User(user) => (vec![PartyId::User(user)], self.ledger.trust),
+        };
+        for party in parties {
             let node = self.node(party);
             let copy =
                 node.copies.iter().rev().find(|(since, _)| *since <= time).map(|(_, copy)| copy.clone());
@@ -616,10 +647,9 @@ impl<'w> Sim<'w> {
             }
             node.disk = copy;
             self.outcome.restored = true;
-            if both {
-                self.ledger.trust = Trust::RestoredBoth;
-            } else {
-                self.ledger.trust = Trust::RestoredGenerator;
+            self.ledger.trust = trust;
+            if let PartyId::User(user) = party {
+                self.ledger.restored.insert(user);
             }
             self.crash(party, 300);
         }
@@ -649,6 +679,7 @@ impl<'w> Sim<'w> {
             Some(Machine::User(party)) => party.step(UserEvent::Tick, now, rng),
             Some(Machine::Rogue(rogue)) => Ok(rogue.tick(now)),
         };
+        self.note_forgeries();
         self.answer(party, "tick", result);
     }
 
@@ -666,7 +697,15 @@ impl<'w> Sim<'w> {
         }
     }
 
-    fn deliver(&mut self, party: PartyId, Letter { ended, bytes }: Letter) {
+    /// Records what accomplices signed.
+    fn note_forgeries(&mut self) {
+        if let Some(Machine::Rogue(rogue)) = &mut self.node(PartyId::Aggregator).machine {
+            let forged = std::mem::take(&mut rogue.forged);
+            forged.into_iter().for_each(|(user, round, upload)| self.ledger.forged(user, round, upload));
+        }
+    }
+
+    fn deliver(&mut self, party: PartyId, Letter { ended, forged, bytes }: Letter) {
         let (now, rng) = (Time(self.now), &mut self.rng);
         let Some(node) = self.nodes.get_mut(&party) else { return };
         let kind = Header::peek(&bytes).map(|header| header.kind);
@@ -695,7 +734,10 @@ impl<'w> Sim<'w> {
         {
             self.refuse_aggregator(kind, error);
         }
-        self.answer(party, "message", result);
+        self.note_forgeries();
+        if !(forged && result.is_err()) {
+            self.answer(party, "message", result);
+        }
         self.asking = None;
     }
 
@@ -761,7 +803,7 @@ impl<'w> Sim<'w> {
             Some(Machine::Rogue(rogue)) if !lies => rogue.round(),
             _ => Round::FIRST,
         };
-        Letter { ended: round.is_some_and(|round| round < current), bytes }
+        Letter { ended: round.is_some_and(|round| round < current), forged: false, bytes }
     }
 
     fn work(&mut self, party: PartyId, job: Job) {
@@ -922,8 +964,84 @@ impl<'w> Sim<'w> {
 
     fn send(&mut self, from: PartyId, to: PartyId, message: Vec<u8>) {
         self.ledger.send(from, to, &message);
-        let packet = Packet::Letters(vec![Letter { ended: false, bytes: message }]);
+        let is_upload = message[5] == Kind::Upload.number();
+        if self.world.spec.garbage && is_upload && from == PartyId::User(self.world.last_user()) {
+            self.send_garbage(from, to, &message);
+        }
+        let packet = Packet::Letters(vec![Letter { ended: false, forged: false, bytes: message }]);
         self.transmit(from, to, packet);
+    }
+
+    /// Sends the aggregator what a user must not send, besides its upload.
+    fn send_garbage(&mut self, from: PartyId, to: PartyId, upload: &[u8]) {
+        for _ in 0..=self.below(3) {
+            let bytes = self.garbage(upload);
+            let packet = Packet::Letters(vec![Letter { ended: false, forged: true, bytes }]);
+            self.transmit(from, to, packet);
+        }
+    }
+
+    /// Makes a wrong message from an upload.
+    fn garbage(&mut self, upload: &[u8]) -> Vec<u8> {
+        let at = self.below(upload.len() as u64) as usize;
+        let mut bytes = upload.to_vec();
+        match self.below(8) {
+            0 => bytes[at] ^= 1 << self.below(8),
+            1 => bytes.truncate(at),
+            2 => bytes.extend((0..=at).map(|i| i as u8)),
+            3 => bytes = (0..at).map(|_| self.below(256) as u8).collect(),
+            // said to be from another user, or of another kind
+            4 => bytes[34] ^= 1 + self.below(7) as u8,
+            5 => bytes[5] = self.below(17) as u8,
+            _ => return self.forged_upload(upload).unwrap_or(bytes),
+        }
+        bytes
+    }
+
+    /// Signs an upload with random ciphertexts. Often something else is wrong with it, too.
+    fn forged_upload(&mut self, upload: &[u8]) -> Option<Vec<u8>> {
+        let (world, user) = (self.world, self.world.last_user());
+        let task = world.roster.task();
+        let signed: Signed<Upload> = Signed::decode(upload, &world.roster).ok()?;
+        let ticket = self.ledger.ticket(signed.message().ticket)?;
+        let (count, capacity) = (signed.message().count, task.capacity());
+        // the body is the content, a key and a tag
+        let mut content = vec![0; signed.body().len() - 48];
+        self.rng.fill_bytes(&mut content);
+        let masks = if task.receipts() == Receipts::Masked { 32 } else { 0 };
+        let shards = if task.has_private_support() { count as usize / capacity } else { 0 };
+        let (half, kind) = (world.key.modulus_bytes(), self.below(8));
+        let mut rest = &mut content[masks..];
+        for _ in 0..shards {
+            let (indices, after) = rest.split_at_mut(4 * capacity);
+            for (i, index) in indices.chunks_exact_mut(4).enumerate() {
+                let index_of = if kind == 1 { capacity - i } else { i };
+                index.copy_from_slice(&(index_of as u32).to_be_bytes());
+            }
+            let (ciphertexts, after) = after.split_at_mut(2 * half * capacity);
+            ciphertexts.chunks_exact_mut(half).for_each(|digit| digit[0] &= 0x7f);
+            rest = after;
+        }
+        rest.chunks_exact_mut(half).for_each(|digit| digit[0] &= 0x7f);
+        let last = rest.len() - 2 * half;
+        match kind {
+            // out of range, without noise, and no unit
+            2 => rest[last..].fill(0xff),
+            3 => {
+                rest[last + half..].fill(0);
+                rest[last + 2 * half - 1] = 1;
+            }
+            4 => rest[last..].fill(0),
+            5 => content.push(0),
+            _ => {}
+        }
+        let count = if kind == 6 { count + 1 } else { count };
+        let (identity, salt) = (identity(PartyId::User(user)), [7; 16]);
+        let rng = &mut self.rng;
+        let forged =
+            sign_upload(&identity, &world.roster, user, &ticket, (count, salt), &content, rng).ok()?;
+        self.ledger.forged(user, forged.round(), forged.message().clone());
+        Some(forged.to_bytes())
     }
 
     /// Writes as far as the mode allows, and returns a crash that happens later, if any.
@@ -1063,7 +1181,12 @@ impl<'w> Sim<'w> {
                     (Sabotage::WrongUpdate, 2) => UserId::new(1).unwrap(),
                     _ => user,
                 };
-                let input = self.world.input(who, round, life, &support);
+                let mut input = self.world.input(who, round, life, &support);
+                input.dense += match user.get() {
+                    1 => self.plan.shift,
+                    2 => -self.plan.shift,
+                    _ => 0,
+                };
                 let slow = self.rough && self.plan.rounds > 1;
                 let after = 100 + self.below(if slow { 3_000 } else { 300 });
                 if !self.happens(self.plan.chaos.idle) {

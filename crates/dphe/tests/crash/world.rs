@@ -20,6 +20,9 @@ const Q: u128 = 0xe20b_f9cb_9861_6691_b2b6_4225_6277_0a8f;
 
 const SCALE_BITS: u8 = 16;
 
+/// The byte of the user-shared seed.
+const SHARED: u8 = 99;
+
 /// What distinguishes a task from others. Sums are bound to their participants as strongly as the profile allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
@@ -31,11 +34,31 @@ pub(crate) struct Spec {
     pub(crate) rounds: u32,
     /// The least time between a ticket and the freeze of its round, in milliseconds.
     pub(crate) collect_min: u32,
+    /// What is wrong with the last user's keys in all rounds.
+    pub(crate) wrong: Wrong,
+    /// The last user also sends messages that it must not send.
+    pub(crate) garbage: bool,
+}
+
+/// A wrong seed of the last user. Its uploads look as they should, and are useless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    Nothing,
+    /// The masks that the key generator removes are not those of the upload.
+    Masks,
+    /// The check is not that of the upload. In tasks with private supports, the permutation is wrong as well.
+    Check,
 }
 
 impl Spec {
     pub(crate) fn new(profile: Profile, users: u32) -> Self {
-        Self { profile, users, loud: false, rounds: TaskConfig::MOST_ROUNDS, collect_min: 0 }
+        let (rounds, wrong) = (TaskConfig::MOST_ROUNDS, Wrong::Nothing);
+        Self { profile, users, loud: false, rounds, collect_min: 0, wrong, garbage: false }
+    }
+
+    /// Whether the last user does what it likes.
+    pub(crate) fn has_rogue_user(&self) -> bool {
+        self.loud || self.garbage || self.wrong != Wrong::Nothing
     }
 
     pub(crate) fn loud(self) -> Self {
@@ -106,6 +129,17 @@ impl World {
             let mut keys = key_generator(&larger, noise, spec.users);
             user_keys.insert(last, keys.enroll(last, &mut rng(0)));
         }
+        if spec.wrong != Wrong::Nothing {
+            let last = *users.last().unwrap();
+            let number = last.get() as u8;
+            let mut keys = key_generator(&task, noise, spec.users);
+            let (shared, mask) = match spec.wrong {
+                Wrong::Check => (98, number ^ 0x80),
+                _ => (SHARED, number ^ 0x40),
+            };
+            hazmat::set_seeds(&mut keys, [shared; 32], [(last, [number; 32], [mask; 32])]);
+            user_keys.insert(last, keys.enroll(last, &mut rng(0)));
+        }
         let aggregator = identity(PartyId::Aggregator);
         let plan = RosterPlan {
             initial_model: Digest::of_model(&first_model(&task)),
@@ -173,6 +207,11 @@ impl World {
         // only an update that was sealed with a larger clip can carry this
         let loud = self.users[&user].task() != task && round == Round::FIRST;
         Input { weights, dense: if loud { value << 10 } else { value } }
+    }
+
+    /// The user who may do what it likes.
+    pub(crate) fn last_user(&self) -> UserId {
+        UserId::new(self.spec.users).unwrap()
     }
 
     pub(crate) fn first_model(&self) -> Vec<u8> {
@@ -245,6 +284,6 @@ fn key_generator(task: &TaskParams, noise: NoiseMode, users: u32) -> KeyGenerato
     let seeds = (1..=users)
         .filter_map(UserId::new)
         .map(|user| (user, [user.get() as u8; 32], [user.get() as u8 ^ 0x80; 32]));
-    hazmat::set_seeds(&mut keys, [99; 32], seeds);
+    hazmat::set_seeds(&mut keys, [SHARED; 32], seeds);
     keys
 }

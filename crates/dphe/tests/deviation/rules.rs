@@ -153,6 +153,32 @@ fn key_generator_opens_as_many_sums_as_the_policy_says() {
     }
 }
 
+/// What was opened is remembered if the key generator restarts before the round is closed, and after that.
+#[test]
+fn restart_before_a_round_is_closed_forgets_no_opened_sum() {
+    for config in all_kinds() {
+        let mut world = World::new(TaskConfig { rounds: 1, ..config.clone() }, 5);
+        let ticket = world.start(MODEL).unwrap();
+        let freeze = world.collect(&ticket, MODEL, &[1, 2, 3], local).unwrap();
+        world.open(freeze).unwrap();
+        world.restart_generator();
+        world.end(End::Reject).unwrap();
+        world.restart_generator();
+        assert_eq!(world.start_forged(MODEL).unwrap_err(), Error::Rounds { most: 1 });
+        // nor the set whose sum it was
+        let mut world = World::new(config, 5);
+        let ticket = world.start(MODEL).unwrap();
+        let freeze = world.collect(&ticket, MODEL, &[1, 2, 3], local).unwrap();
+        world.open(freeze).unwrap();
+        world.restart_generator();
+        world.end(End::Reject).unwrap();
+        world.tell_all(MODEL);
+        let ticket = world.start(MODEL).unwrap();
+        let freeze = world.collect(&ticket, MODEL, &[1, 2, 3, 4], local).unwrap();
+        assert_eq!(world.open(freeze).unwrap_err(), Error::SetDifference);
+    }
+}
+
 /// A sum of a task with private supports that does not come from uploads: one occupied position, and random ciphertexts.
 fn random_sum(world: &World) -> Vec<u8> {
     let task = world.parties.roster.task();

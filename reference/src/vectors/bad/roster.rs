@@ -44,6 +44,7 @@ pub(super) fn add(bad: &mut Bad<'_>) {
     receipts(bad);
     if bad.t.policy().profile == Profile::Sparse {
         rosters(bad);
+        identities(bad);
         reserved(bad);
         numbers(bad);
     }
@@ -61,6 +62,23 @@ fn edited(bad: &Bad<'_>, places: &[(usize, &[u8])]) -> Vec<u8> {
             roster[*at..at + bytes.len()].copy_from_slice(bytes);
         }
     })
+}
+
+/// Adds rosters in which two parties have the same identity.
+fn identities(bad: &mut Bad<'_>) {
+    const AGGREGATOR: usize = 234;
+    const KEY_GENERATOR: usize = 298;
+    let good = bad.t.roster.bytes();
+    for (id, comment, from, to) in [
+        ("users", "two users have one identity", USERS + 4, USERS + USER + 4),
+        ("last-users", "two users have one identity", USERS + 3 * USER + 4, USERS + USER + 4),
+        ("aggregator", "a user has the aggregator's identity", AGGREGATOR, USERS + 4),
+        ("key-generator", "a user has the key generator's identity", KEY_GENERATOR, USERS + 2 * USER + 4),
+        ("servers", "aggregator and key generator have one identity", KEY_GENERATOR, AGGREGATOR),
+    ] {
+        let roster = edited(bad, &[(to, &good[from..from + 32])]);
+        one(bad, 48, &format!("identity-{id}"), comment, &roster, "roster");
+    }
 }
 
 fn rosters(bad: &mut Bad<'_>) {
