@@ -3,6 +3,7 @@
 
 mod support;
 
+use dphe::party::Party as _;
 use dphe::scheme::RoundParams;
 use dphe::wire::{DecodeWith as _, Encode as _, RosterPlan, UploadParams};
 use dphe::{
@@ -943,5 +944,190 @@ fn roster_refuses_two_parties_with_one_identity_and_finds_parties_by_identity() 
     assert_eq!(good.party(&identity(PartyId::User(user_id(4))).identity()), None);
     for doubled in [[0, 1, 2, 2, 4], [0, 0, 2, 3, 4], [2, 1, 2, 3, 4], [0, 4, 2, 3, 4]] {
         assert!(matches!(roster(doubled), Err(Error::Roster)), "{doubled:?}");
+    }
+}
+
+/// Two users with one identity would be one person, and count twice for the floor.
+#[test]
+fn roster_with_one_identity_twice_is_not_read() {
+    let parties = support::Parties::new(config(Profile::Full), 3);
+    let good = parties.roster.as_bytes();
+    let users_at = good.len() - 64 - 3 * 68;
+    let entry = |n: usize| users_at + 68 * (n - 1) + 4;
+    let aggregator = identity(PartyId::Aggregator).identity().to_bytes();
+    let generator = identity(PartyId::KeyGenerator).identity().to_bytes();
+    let second: [u8; 32] = good[entry(2)..entry(2) + 32].try_into().unwrap();
+    for (user, key) in [(1, second), (3, second), (1, aggregator), (2, generator)] {
+        let mut bytes = good[..good.len() - 64].to_vec();
+        bytes[entry(user)..entry(user) + 32].copy_from_slice(&key);
+        bytes.extend(support::forge::signature(PartyId::KeyGenerator, "dphe/v2/roster", &bytes));
+        let read = Roster::decode_with(&bytes, dphe::hazmat::short_keys());
+        assert_eq!(read.unwrap_err(), Error::Roster);
+    }
+}
+
+/// Opens the sum of three users after one number was added to one of its ciphertexts.
+fn open_with_addition(config: &TaskConfig, at: usize, slot: u32) -> Result<WeightSum, Error> {
+    let mut roles = roles(config.clone(), 3, 21);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        let zero = update(config.dimension as usize, &[], &[0.0; 2]);
+        collecting.accept(user.seal(Round::FIRST, &zero, &mut roles.rng, ONE).unwrap(), ONE).unwrap();
+    }
+    let sum = collecting.finish(ONE).unwrap();
+    let (mut bytes, occupied) = (sum.to_bytes(), sum.occupied() as u32);
+    let encryption = roles.key_generator.encryption_key().clone();
+    let bitmap = bytes.len() % WIDTH;
+    let place = bitmap + WIDTH * at;
+    let ciphertext = encryption.decode(&bytes[place..place + WIDTH], ONE).unwrap();
+    let slot_bits = roles.key_generator.task().slot_bits();
+    let addition = dphe_paillier::Plaintext::new(&encryption, 1i128 << (slot * slot_bits)).unwrap();
+    let changed = encryption.add_plain(&ciphertext, &[addition], ONE).unwrap();
+    bytes[place..place + WIDTH].copy_from_slice(&encryption.encode(&changed, ONE).unwrap());
+    let users = (1..=3).map(user_id).collect();
+    let params = dphe::wire::SumParams {
+        params: std::sync::Arc::new(RoundParams::new(roles.key_generator.task(), Round::FIRST)),
+        users,
+        salts: vec![[0; 16]; 3],
+        occupied,
+    };
+    let sum = dphe::SealedSum::from_bytes(&bytes, &params)?;
+    match roles.key_generator.open(sum, &mut roles.rng, ONE)? {
+        dphe::OpenedSum::Clear(sum) => Ok(sum),
+        dphe::OpenedSum::Masked(_) => panic!("the task has no masks"),
+    }
+}
+
+/// An aggregator could mark ciphertexts there, and watch where the marks go.
+#[test]
+fn numbers_in_slots_that_no_user_fills_are_not_opened() {
+    // eight positions of two weights each, all of them occupied; the last one has one weight only
+    let sparse = TaskConfig { dimension: 15, ..config_without_receipts(Profile::Sparse) };
+    let outcomes: Vec<_> = (0..8).map(|at| open_with_addition(&sparse, at, 1)).collect();
+    let refused = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::RoundFailed))).count();
+    assert_eq!(refused, 1, "the filler of the last position");
+    let opened = outcomes.iter().flatten().map(|sum| sum.weights().iter().sum::<i64>());
+    assert!(opened.eq([1; 7]), "the second weight of every other position");
+    for (slot, at) in [(2, 0), (5, 7), (2, 8), (5, 8)] {
+        // beyond the block of a position, and beyond the two dense values
+        let outcome = open_with_addition(&sparse, at, slot);
+        assert_eq!(outcome.unwrap_err(), Error::RoundFailed, "slot {slot} of ciphertext {at}");
+    }
+    // three weights and two dense values are in one ciphertext, which has room for more
+    let full = TaskConfig { dimension: 3, block: 1, capacity: 3, ..config_without_receipts(Profile::Full) };
+    assert_eq!(open_with_addition(&full, 0, 4).unwrap().dense(), [0, 1]);
+    assert_eq!(open_with_addition(&full, 0, 5).unwrap_err(), Error::RoundFailed);
+}
+
+/// The seeds in key bytes: the user-shared seed, and those of the users.
+fn seeds_at_end(bytes: &[u8], users: usize) -> Vec<[u8; 32]> {
+    let end = bytes.len() - 32;
+    (1..=users).map(|n| bytes[end - 44 * n + 12..][..32].try_into().unwrap()).collect()
+}
+
+/// A round that was given up is closed, too.
+#[test]
+fn key_generator_forgets_the_seeds_of_an_aborted_round() {
+    for profile in [Profile::Sparse, Profile::Full] {
+        let mut world = support::world::World::new(config(profile), 3);
+        let generator = world.parties.roles.key_generator.to_secret_bytes();
+        let seeds = seeds_at_end(&generator, 3);
+        world.start(support::MODEL).unwrap();
+        world.abort();
+        for seed in seeds {
+            let holds = |seed: &[u8; 32]| world.log.windows(32).any(|bytes| bytes == seed);
+            assert!(!holds(&seed) && holds(&support::forge::hash("dphe/v2/ratchet", &[&seed])));
+        }
+    }
+}
+
+/// Whoever steals a disk later must not find what was needed to read a closed round.
+#[test]
+fn checkpoints_do_not_contain_the_seeds_of_closed_rounds() {
+    for profile in [Profile::Sparse, Profile::Full] {
+        let parties = support::Parties::new(config(profile), 3);
+        let generator = parties.roles.key_generator.to_secret_bytes();
+        let masks = seeds_at_end(&generator, 3);
+        let shared_at = generator.len() - 32 - 3 * 44 - 4 - 32;
+        let shared: [u8; 32] = generator[shared_at..shared_at + 32].try_into().unwrap();
+        let aggregators = seeds_at_end(&parties.roles.key_generator.aggregator_keys().to_secret_bytes(), 3);
+        let support = PublicSupport::of(parties.roster.task(), Round::FIRST);
+        let index = support.indices().next().unwrap_or(3) as u32;
+        let transcript = support::transcript(&parties, |_| update(24, &[(index, 0.25)], &[0.5, -0.5]));
+        let check = |party: PartyId, held: &[[u8; 32]], foreign: &[[u8; 32]]| {
+            let log = transcript.logs[&party].last().unwrap();
+            let holds = |seed: &[u8; 32]| log.windows(32).any(|bytes| bytes == seed);
+            for seed in held {
+                assert!(!holds(seed), "{party:?} keeps a seed of the first round");
+                let next = support::forge::hash("dphe/v2/ratchet", &[seed]);
+                assert!(holds(&next), "{party:?} lacks a seed of the second round");
+            }
+            for seed in foreign {
+                let next = support::forge::hash("dphe/v2/ratchet", &[seed]);
+                assert!(!holds(seed) && !holds(&next), "{party:?} has a seed of others");
+            }
+        };
+        check(PartyId::KeyGenerator, &[&[shared], &masks[..]].concat(), &aggregators);
+        check(PartyId::Aggregator, &aggregators, &[&[shared], &masks[..]].concat());
+        for n in 1..=3 {
+            // the lists go from the last user to the first
+            let at = 3 - n as usize;
+            let others = |seeds: &[[u8; 32]]| -> Vec<[u8; 32]> {
+                seeds.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, &seed)| seed).collect()
+            };
+            let foreign = [others(&masks), others(&aggregators)].concat();
+            check(PartyId::User(user_id(n)), &[shared, masks[at], aggregators[at]], &foreign);
+        }
+    }
+}
+
+/// More positions than the listed users can have sent would hide positions of the aggregator's own making.
+#[test]
+fn freeze_with_more_positions_than_users_can_send_is_refused() {
+    let config = TaskConfig { dimension: 60, shards: 1, ..config(Profile::Sparse) };
+    for (occupied, refused) in [(12, false), (13, true), (30, true)] {
+        let mut world = support::world::World::new(config.clone(), 3);
+        let ticket = world.start_forged(support::MODEL).unwrap();
+        let uploads: Vec<Vec<u8>> = (1..=3)
+            .map(|n| {
+                let local = update(60, &[(n, 0.5)], &[0.0; 2]);
+                world.upload(n, &ticket, support::MODEL, local).unwrap()
+            })
+            .collect();
+        let users = uploads.iter().map(|upload| world.participant(upload)).collect();
+        // thirty positions, of which the first ones are occupied, and three packed ciphertexts
+        let mut sum: Vec<u8> = vec![0; 4];
+        (0..occupied).for_each(|p| sum[p / 8] |= 0x80 >> (p % 8));
+        sum.extend(vec![0x11; (occupied + 2) * WIDTH]);
+        let outcome = world.open_forged(&ticket, users, occupied as u32, &sum);
+        let code = outcome.as_ref().err().map(|error| error.code().as_str());
+        assert_eq!(code == Some("count"), refused, "{occupied} positions: {code:?}");
+        let phase = if refused { "ticketed" } else { "answered" };
+        assert_eq!(world.generator.phase().as_str(), phase);
+    }
+}
+
+#[test]
+fn bitmap_with_bits_beyond_the_last_position_is_refused() {
+    let mut roles = roles(config_without_receipts(Profile::Sparse), 3, 22);
+    let mut collecting = roles.aggregator.begin(Round::FIRST);
+    for user in &roles.users {
+        collecting.accept(seal(user, Round::FIRST, &mut roles.rng), ONE).unwrap();
+    }
+    let sum = collecting.finish(ONE).unwrap();
+    let params = dphe::wire::SumParams {
+        params: std::sync::Arc::new(RoundParams::new(roles.key_generator.task(), Round::FIRST)),
+        users: (1..=3).map(user_id).collect(),
+        salts: vec![[0; 16]; 3],
+        occupied: sum.occupied() as u32,
+    };
+    let bytes = sum.to_bytes();
+    assert!(dphe::SealedSum::from_bytes(&bytes, &params).is_ok());
+    // twelve positions, and four bits more
+    for bit in 0..4 {
+        let mut wrong = bytes.clone();
+        wrong[1] |= 1 << bit;
+        let error = dphe::SealedSum::from_bytes(&wrong, &params).unwrap_err();
+        assert_eq!(error.code().as_str(), "encoding");
     }
 }
