@@ -66,8 +66,8 @@ fn edited(bad: &Bad<'_>, places: &[(usize, &[u8])]) -> Vec<u8> {
 
 /// Adds rosters in which two parties have the same identity.
 fn identities(bad: &mut Bad<'_>) {
-    const AGGREGATOR: usize = 234;
-    const KEY_GENERATOR: usize = 298;
+    const AGGREGATOR: usize = 242;
+    const KEY_GENERATOR: usize = 306;
     let good = bad.t.roster.bytes();
     for (id, comment, from, to) in [
         ("users", "two users have one identity", USERS + 4, USERS + USER + 4),
