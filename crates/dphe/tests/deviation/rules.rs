@@ -141,7 +141,7 @@ fn key_generator_opens_as_many_sums_as_the_policy_says() {
     for config in all_kinds() {
         let mut world = World::new(TaskConfig { rounds: 2, ..config }, 5);
         world.round(MODEL, &[1, 2, 3], local, End::Reject).unwrap();
-        // a round that is given up before its sum is opened does not count
+        // a round that is aborted before its sum is opened does not count
         world.start(MODEL).unwrap();
         world.abort();
         world.round(MODEL, &[1, 2, 3], local, End::Publish(NEXT_MODEL)).unwrap();
@@ -153,7 +153,7 @@ fn key_generator_opens_as_many_sums_as_the_policy_says() {
     }
 }
 
-/// A sum of a task with private supports that is no sum of uploads: one occupied position, and random ciphertexts.
+/// A sum of a task with private supports that does not come from uploads: one position, and random ciphertexts.
 fn random_sum(world: &World) -> Vec<u8> {
     let task = world.parties.roster.task();
     let mut bytes = vec![0; task.positions().div_ceil(8) as usize];
@@ -502,7 +502,7 @@ fn users_notice_another_history_in_the_next_ticket() {
     }
 }
 
-/// One user is told that the sum was given up, and the others that it was published.
+/// One user is told that the sum was rejected, and the others that it was published.
 #[test]
 fn user_that_was_told_another_ending_notices_it() {
     for config in all_kinds() {
