@@ -123,7 +123,11 @@ impl RoundCost {
 }
 
 /// Returns an update with random weights in as many positions as an upload can carry.
-fn random_update(task: &TaskParams, round: Round, rng: &mut impl CryptoRng) -> Result<Update, CliError> {
+pub(crate) fn random_update(
+    task: &TaskParams,
+    round: Round,
+    rng: &mut impl CryptoRng,
+) -> Result<Update, CliError> {
     let mut weights = vec![0.0; task.dimension()];
     if task.has_private_support() {
         let (mut left, mut wanted) = (task.positions(), task.capacity() as u32);

@@ -1,5 +1,6 @@
 //! `dphe bench`: measures this machine.
 
+mod binding;
 mod kernel;
 mod keygen;
 mod learn;

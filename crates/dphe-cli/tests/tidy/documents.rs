@@ -148,6 +148,23 @@ fn the_contents_of_the_protocol_are_complete() {
 }
 
 #[test]
+fn the_example_message_of_the_protocol_is_in_the_vectors() {
+    let text = std::fs::read_to_string(root().join("docs/protocol.md")).unwrap();
+    let example = text.split("This message is from `vectors/messages.json`:").nth(1).unwrap();
+    let example = example.split("\n## ").next().unwrap();
+    let words: Vec<&str> = example
+        .lines()
+        .filter_map(|line| line.strip_prefix("    ")?.split(' ').next())
+        .filter(|word| word.chars().all(|c| c.is_ascii_hexdigit()))
+        .collect();
+    let vectors = std::fs::read_to_string(root().join("vectors/messages.json")).unwrap();
+    let vectors: serde_json::Value = serde_json::from_str(&vectors).unwrap();
+    let first = &vectors["tasks"][0]["messages"][0];
+    assert_eq!(first["message"], words.concat(), "the example in section 12 is out of date");
+    assert!(example.contains(&format!("hash  {}", first["hash"].as_str().unwrap())));
+}
+
+#[test]
 fn every_decision_is_in_the_index() {
     let index = std::fs::read_to_string(root().join("docs/decisions/README.md")).unwrap();
     let mut records = files("docs/decisions", &[".md"]);

@@ -76,10 +76,11 @@ impl MaskKey {
     /// Adds its masks to `sums`, one to each.
     fn add_to(&self, sums: &mut [ResidueSum], width: usize) -> Result<(), Error> {
         let mut stream = ChaCha20Rng::from_seed(*self.0);
-        let mut masks = Zeroizing::new(vec![0; width * sums.len()]);
-        stream.fill_bytes(&mut masks);
-        for (sum, mask) in sums.iter_mut().zip(masks.chunks_exact(width)) {
-            sum.add_bytes(mask).map_err(Error::Key)?;
+        // one mask at a time: wiping all of them would take as long as making them
+        let mut mask = Zeroizing::new(vec![0; width]);
+        for sum in sums {
+            stream.fill_bytes(&mut mask);
+            sum.add_bytes(&mask).map_err(Error::Key)?;
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ fn restart_before_a_round_is_closed_forgets_no_opened_sum() {
     }
 }
 
-/// A sum of a task with private supports that does not come from uploads: one occupied position, and random ciphertexts.
+/// A sum of a task with private supports that does not come from uploads: one position, and random ciphertexts.
 fn random_sum(world: &World) -> Vec<u8> {
     let task = world.parties.roster.task();
     let mut bytes = vec![0; task.positions().div_ceil(8) as usize];
@@ -528,7 +528,7 @@ fn users_notice_another_history_in_the_next_ticket() {
     }
 }
 
-/// One user is told that the sum was abandoned, and the others that it was published.
+/// One user is told that the sum was rejected, and the others that it was published.
 #[test]
 fn user_that_was_told_another_ending_notices_it() {
     for config in all_kinds() {
