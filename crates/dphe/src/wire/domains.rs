@@ -49,6 +49,8 @@ pub(crate) const CHECK_GROUP: &str = "dphe/v2/check-group";
 pub(crate) const PARTICIPANT: &str = "dphe/v2/participant";
 /// An inner node of the tree of participants.
 pub(crate) const PARTICIPANTS: &str = "dphe/v2/participants";
+/// The seed of the randomness that seals one update.
+pub(crate) const SEALING: &str = "dphe/v2/sealing";
 /// The history of a task.
 pub(crate) const HISTORY: &str = "dphe/v2/history";
 
@@ -84,6 +86,7 @@ mod tests {
             CHECK_GROUP,
             PARTICIPANT,
             PARTICIPANTS,
+            SEALING,
             HISTORY,
         ];
         let mut all: Vec<&str> = own.into_iter().chain(Kind::ALL.iter().map(|kind| kind.domain())).collect();
