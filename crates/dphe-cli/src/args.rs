@@ -12,7 +12,7 @@ pub(crate) use self::features::{FeatureArgs, ReadArgs};
 pub(crate) use self::learner::{LearnerArgs, Start, at_most, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;
-pub(crate) use self::storage::{DATABASE_VARIABLE, Storage, StorageArgs};
+pub(crate) use self::storage::{DATABASE_VARIABLE, Database, Storage, StorageArgs};
 
 /// The output of commands that print tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
