@@ -43,11 +43,17 @@ pub struct ServiceOptions {
     /// The listener for `/healthz`, `/readyz`, `/metrics` and the dashboard. It uses no TLS and is meant for the local
     /// machine.
     pub observe: Option<TcpListener>,
+    /// How many bytes of complete messages are in memory until they are answered. A message that is longer than this is
+    /// handled alone.
+    pub message_memory: u64,
     /// The metrics of the party.
     pub metrics: Arc<Metrics>,
     /// The file to which the aggregator writes round records for TensorBoard.
     pub events: Option<EventFile>,
 }
+
+/// The memory for complete messages in bytes, unless the program chooses another number.
+const MESSAGE_MEMORY: u64 = 1 << 30;
 
 impl Default for ServiceOptions {
     fn default() -> Self {
@@ -55,6 +61,7 @@ impl Default for ServiceOptions {
             threads: Threads::all(),
             limits: Limits::default(),
             observe: None,
+            message_memory: MESSAGE_MEMORY,
             metrics: Arc::new(Metrics::default()),
             events: None,
         }
