@@ -14,7 +14,7 @@ pub(crate) use self::kit::KitArgs;
 pub(crate) use self::learner::{LearnerArgs, Start, at_most, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;
-pub(crate) use self::storage::{DATABASE_VARIABLE, Storage, StorageArgs};
+pub(crate) use self::storage::{DATABASE_VARIABLE, Database, Storage, StorageArgs};
 
 /// The output of commands that print tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

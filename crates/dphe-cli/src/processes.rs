@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dphe::PartyId;
 use dphe_service::party::party_name;
 
-use crate::args::{DATABASE_VARIABLE, Storage};
+use crate::args::{DATABASE_VARIABLE, Database, Storage};
 use crate::cli::CliError;
 
 /// A child process that runs one party. It is killed when this is dropped.
@@ -84,7 +84,9 @@ impl PartyProcess {
         // other users cannot see the environment, unlike the arguments
         let child = match storage {
             Storage::Directory(data) => child.arg("--data").arg(data).env_remove(DATABASE_VARIABLE),
-            Storage::Database(url) => child.env(DATABASE_VARIABLE, url),
+            Storage::Database(Database { url, insecure }) => {
+                child.args(insecure.then_some("--insecure-database")).env(DATABASE_VARIABLE, url)
+            }
         };
         // as in deploy/: one memory pool per thread would waste memory
         child.env("MALLOC_ARENA_MAX", "2");

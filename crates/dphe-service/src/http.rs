@@ -6,6 +6,7 @@
 //! | `middleware` | request identifiers and the rate limiter |
 //! | [`client`] | a client with retries |
 //! | [`problem`] | refusals and their codes |
+//! | [`remote_text`] | text of a peer, cleaned before it is shown |
 //! | [`request_id`], [`openapi`], [`open_files`] | identifiers, descriptions, the limit of open files |
 
 pub mod client;
@@ -13,6 +14,7 @@ mod middleware;
 pub mod open_files;
 pub mod openapi;
 pub mod problem;
+pub mod remote_text;
 pub mod request_id;
 pub mod server;
 

@@ -49,6 +49,9 @@ pub struct ServiceOptions {
     /// The listener for `/healthz`, `/readyz`, `/metrics` and the dashboard. It uses no TLS and is meant for the local
     /// machine.
     pub observe: Option<TcpListener>,
+    /// How many bytes of complete messages are in memory until they are answered. A message that is longer than this is
+    /// handled alone.
+    pub message_memory: u64,
     /// The metrics of the party.
     pub metrics: Arc<Metrics>,
     /// The hash of the roster, as a person has compared it with other parties. It is needed at the first start with a
@@ -58,12 +61,16 @@ pub struct ServiceOptions {
     pub events: Option<EventFile>,
 }
 
+/// The memory for complete messages in bytes, unless the program chooses another number.
+const MESSAGE_MEMORY: u64 = 1 << 30;
+
 impl Default for ServiceOptions {
     fn default() -> Self {
         Self {
             threads: Threads::all(),
             limits: Limits::default(),
             observe: None,
+            message_memory: MESSAGE_MEMORY,
             metrics: Arc::new(Metrics::default()),
             roster: None,
             events: None,

@@ -12,8 +12,28 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dphe::{Digest, Round};
+use dphe::wire::{max_sum_bytes, max_upload_bytes};
+use dphe::{Digest, Round, TaskParams};
 use zeroize::Zeroizing;
+
+/// The length of the longest value that a store holds, in bytes. SQLite's own limit is 10^9.
+pub const MAX_VALUE_BYTES: u64 = 900_000_000;
+
+/// Checks that a store can hold everything that the parties of a task store: uploads, sums and models.
+///
+/// # Errors
+/// [`StoreError::TaskTooLarge`].
+pub fn check_task(task: &TaskParams) -> Result<(), StoreError> {
+    let config = task.config();
+    // besides its body, a message has a header and names every participant
+    let participants = 1024 + 256 * u64::from(config.max_users);
+    let sum = max_sum_bytes(task).saturating_add(participants);
+    let all = [("upload", max_upload_bytes(task)), ("sum", sum), ("model", config.max_model_bytes.into())];
+    match all.into_iter().find(|(_, bytes)| *bytes > MAX_VALUE_BYTES) {
+        Some((what, bytes)) => Err(StoreError::TaskTooLarge { what, bytes }),
+        None => Ok(()),
+    }
+}
 
 /// Why data could not be stored or read. The party stops at such an error, because the state on disk is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +81,22 @@ pub enum StoreError {
     Address {
         /// What is wrong with it.
         reason: String,
+    },
+    /// A task has values that no store can hold.
+    #[error("a {what} of this task may have {bytes} bytes, but a store holds at most {MAX_VALUE_BYTES}")]
+    TaskTooLarge {
+        /// What is too long.
+        what: &'static str,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The connection to the database would be readable for others.
+    #[error(
+        "the connection to the database on {host} does not use sslmode=verify-full, so others could read seeds and sums"
+    )]
+    Unverified {
+        /// The host of the database.
+        host: String,
     },
     /// The database did not answer in time.
     #[error("the database did not answer within {} s", after.as_secs_f64())]
@@ -111,6 +147,12 @@ impl StoreError {
             Self::Damaged => "Restore the data directory from a backup.".into(),
             Self::Address { .. } => {
                 "Use a URL such as postgres://dphe@db.example.org/dphe?sslmode=verify-full.".into()
+            }
+            Self::TaskTooLarge { .. } => {
+                "Choose a smaller share, larger blocks, or the profile `full`, whose updates are shorter.".into()
+            }
+            Self::Unverified { .. } => {
+                "Add sslmode=verify-full to the URL, or pass --insecure-database if the network is protected otherwise.".into()
             }
             Self::Timeout { .. } => {
                 "Check that the database runs, can be reached from this machine, and is not overloaded."

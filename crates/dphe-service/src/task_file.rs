@@ -42,6 +42,14 @@ pub struct TaskSection {
     pub users: u32,
     /// The number of rounds.
     pub rounds: u64,
+    /// A sum is rejected if the norm of its average is more than this many times the largest of earlier rounds; 0 means
+    /// never.
+    #[serde(default = "default_outsize")]
+    pub outsize: u8,
+}
+
+fn default_outsize() -> u8 {
+    10
 }
 
 /// The addresses of the services.
@@ -280,6 +288,7 @@ impl TaskFile {
         let mut config = self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0;
         // the key generator enforces these
         config.rounds = u32::try_from(self.task.rounds).unwrap_or(u32::MAX);
+        config.outsize = self.task.outsize;
         config.collect_min = u32::try_from(self.collect.least.0).unwrap_or(u32::MAX);
         Ok(config)
     }

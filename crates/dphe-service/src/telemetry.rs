@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dphe::party::{AggregatorPhase, KeyGeneratorPhase, UserPhase};
-use dphe::wire::Ending;
+use dphe::wire::{Ending, Outcome};
 use tracing::level_filters::LevelFilter;
 
 use crate::http::problem::ProblemCode;
@@ -93,6 +93,9 @@ pub struct Metrics {
     pub leads: Gauge,
     /// 1 if the party accepts requests.
     pub ready: Gauge,
+    /// The users whom an aggregator suspects of spoiling rounds.
+    pub suspects: Gauge,
+    openings: [AtomicI64; Outcome::ALL.len()],
     refusals: Mutex<BTreeMap<&'static str, (u64, SystemTime)>>,
     rounds: Mutex<Rounds>,
     phase: Mutex<Option<Phase>>,
@@ -120,6 +123,8 @@ impl Default for Metrics {
             step_milliseconds: Gauge::default(),
             leads: Gauge::default(),
             ready: Gauge::default(),
+            suspects: Gauge::default(),
+            openings: Default::default(),
             refusals: Mutex::default(),
             rounds: Mutex::new(Rounds { endings: BTreeMap::new(), since: Instant::now(), last: None }),
             phase: Mutex::default(),
@@ -204,6 +209,20 @@ impl Metrics {
         refusals.into_iter().map(|(code, (count, last))| (code, count, last)).collect()
     }
 
+    /// Counts a sum that a key generator tried to open, with the outcome.
+    pub fn opened(&self, outcome: Outcome) {
+        let all = Outcome::ALL.iter().zip(&self.openings);
+        for (_, count) in all.filter(|(one, _)| **one == outcome) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many sums were opened with this outcome.
+    pub fn openings(&self, outcome: Outcome) -> u64 {
+        let found = Outcome::ALL.iter().zip(&self.openings).find(|(one, _)| **one == outcome);
+        found.map_or(0, |(_, count)| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
     /// Counts a round that ended this way. A user that does not know the ending has missed the round.
     pub fn ended(&self, ending: Option<Ending>) {
         if let Ok(mut rounds) = self.rounds.lock() {
@@ -232,6 +251,7 @@ impl Metrics {
             ),
             ("dphe_leads", "gauge", "1 if this aggregator is the leader, or the only one.", &self.leads),
             ("dphe_ready", "gauge", "1 if the party accepts requests.", &self.ready),
+            ("dphe_suspects", "gauge", "Users suspected of spoiling rounds.", &self.suspects),
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {}", value.get());
         }
@@ -244,6 +264,9 @@ impl Metrics {
         let refusals =
             self.incidents().into_iter().map(|(code, count, _)| (code.to_owned(), count)).collect();
         table("dphe_refusals_total", "counter", "code", "Requests refused.", refusals);
+        let openings =
+            Outcome::ALL.iter().map(|&outcome| (outcome.as_str().to_owned(), self.openings(outcome)));
+        table("dphe_openings_total", "counter", "outcome", "Sums opened.", openings.collect());
         let (endings, last) =
             self.rounds.lock().map(|rounds| (rounds.endings.clone(), rounds.last)).unwrap_or_default();
         let endings = endings.into_iter().map(|(ending, count)| (ending.to_owned(), count)).collect();
@@ -305,11 +328,17 @@ mod tests {
         metrics.refused(ErrorCode::Late);
         metrics.refused(ErrorCode::Late);
         metrics.ended(Some(Ending::Published));
+        metrics.opened(Outcome::Failed);
+        metrics.suspects.set(2);
         metrics.set_phase(Some(AggregatorPhase::Collecting.into()));
         let text = metrics.render();
         assert!(text.contains("\ndphe_round 7\n"), "{text}");
         assert!(text.contains("dphe_refusals_total{code=\"late\"} 2\n"), "{text}");
         assert!(text.contains("dphe_rounds_total{ending=\"published\"} 1\n"), "{text}");
+        assert!(text.contains("dphe_openings_total{outcome=\"failed\"} 1\n"), "{text}");
+        // a counter that exists from the beginning, so that increase() notices the first failure
+        assert!(text.contains("dphe_openings_total{outcome=\"released\"} 0\n"), "{text}");
+        assert!(text.contains("\ndphe_suspects 2\n"), "{text}");
         assert!(text.contains("dphe_phase{phase=\"collecting\"} 1\n"), "{text}");
         assert!(text.contains("dphe_phase{phase=\"idle\"} 0\n"), "{text}");
         assert!(text.contains("\ndphe_last_round_seconds 0"), "{text}");

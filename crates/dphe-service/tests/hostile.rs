@@ -280,6 +280,73 @@ async fn key_generator_in_the_place_of_the_aggregator_is_noticed() {
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
+/// A service whose refusals have line breaks, escape sequences and a megabyte of text in them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_of_a_refusal_cannot_forge_log_lines_or_control_a_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let town = Town::new(Plan::default(), address, address);
+    let (kit, (_switch, stop)) = (town.kit("aggregator"), shutdown());
+    let forged = "x\n2026-11-18T00:00:00Z  INFO acknowledged round=1\r\u{1b}]0;owned\u{7}\u{1b}[2J";
+    let detail = forged.to_owned() + &"y".repeat(1 << 20);
+    let refusal = serde_json::json!({ "type": detail, "status": 422, "code": forged, "detail": detail });
+    let status = serde_json::json!({ "party": "aggregator", "phase": forged }).to_string();
+    let router = Router::new().route("/v1/status", axum::routing::get(async move || status)).fallback(
+        async move || {
+            let media = [(axum::http::header::CONTENT_TYPE, "application/problem+json")];
+            (StatusCode::UNPROCESSABLE_ENTITY, media, refusal.to_string())
+        },
+    );
+    let tls = kit.tls().server(|_| true).unwrap();
+    tokio::spawn(serve_tls(listener, tls, router, LIMITS, Arc::new(Metrics::default()), stop));
+    let user = town.kit("user-1");
+    let mut client =
+        Client::new(address.to_string(), user.tls().client(PartyId::Aggregator).unwrap(), 1 << 24);
+    let error = get(&mut client, "/v1/models/00").await.unwrap_err();
+    let Err(ClientError::Problem(problem)) = &Err::<(), _>(error.clone()) else { panic!("{error}") };
+    assert_eq!(problem.code, ProblemCode::Unknown);
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(log, || tracing::warn!(%error, detail = problem.detail, "refused"));
+    let text = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("acknowledged round=1"), "{text}");
+    assert_eq!(text.lines().count(), 1, "one event is one line: {text:?}");
+    assert!(text.trim_end().chars().all(|c| !c.is_control()) && text.len() < 1_500, "{text:?}");
+}
+
+/// An observer of the network learns neither the task nor the role of a party from the beginning of a connection.
+#[tokio::test]
+async fn client_sends_no_server_name() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let town = Town::new(Plan::default(), address, address);
+    let (user, task) = (town.kit("user-1"), town.kit("user-1").roster().task().id().to_string());
+    let mut client =
+        Client::new(address.to_string(), user.tls().client(PartyId::Aggregator).unwrap(), 1 << 20);
+    let connecting = tokio::spawn(async move { client.connect().await });
+    let mut stream = listener.accept().await.unwrap().0;
+    let (mut hello, mut acceptor) = (Vec::new(), rustls::server::Acceptor::default());
+    let accepted = loop {
+        let mut part = [0; 4096];
+        let length = stream.read(&mut part).await.unwrap();
+        assert!(length > 0, "the client closed the connection");
+        hello.extend_from_slice(&part[..length]);
+        acceptor.read_tls(&mut &part[..length]).unwrap();
+        if let Ok(Some(accepted)) = acceptor.accept() {
+            break accepted;
+        }
+    };
+    assert_eq!(accepted.client_hello().server_name(), None);
+    let text = String::from_utf8_lossy(&hello);
+    for secret in [&*task, "user", "aggregator", "dphe"] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+    let identity = user.identity().unwrap().identity().to_bytes();
+    assert!(!hello.windows(8).any(|bytes| bytes == &identity[..8]), "the identity is encrypted");
+    connecting.abort();
+}
+
 /// Waits for the counter, which the service increments after it has closed the connection.
 async fn refused_handshakes(metrics: &Metrics, expected: i64, case: &str) {
     let until = Instant::now() + SOON;

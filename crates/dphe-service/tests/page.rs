@@ -224,6 +224,19 @@ async fn dashboard_shows_nothing_without_the_token() {
     }
     let news = ask(page, &get("/events", cookie)).await;
     assert!(news.contains("text/event-stream") && news.contains("data: {"), "{news}");
+    // a second login has a cookie of its own, and a logout ends one session only
+    let answer = ask(page, &post(&format!("token={}", *token))).await;
+    let second = answer.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    assert_ne!(second, cookie);
+    let logout = "POST /logout HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0";
+    let answer = ask(page, &format!("{logout}\r\ncookie: {cookie}\r\n\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("Max-Age=0"), "{answer}");
+    assert!(ask(page, &get("/", cookie)).await.contains("<form id=\"login\""));
+    assert!(ask(page, &get("/events", cookie)).await.starts_with("HTTP/1.1 403"));
+    assert!(ask(page, &get("/", &second)).await.contains("user 1"));
+    let foreign = format!("{logout}\r\nsec-fetch-site: cross-site\r\ncookie: {second}\r\n\r\n");
+    assert!(ask(page, &foreign).await.starts_with("HTTP/1.1 403"));
+    assert!(ask(page, &get("/", &second)).await.contains("user 1"), "another site cannot log out");
     // metrics need no token and reveal nothing about users
     assert!(ask(page, &get("/metrics", "")).await.contains("dphe_round "));
     running.switch.stop();

@@ -304,6 +304,32 @@ async fn a_former_leader_cannot_write() {
     );
 }
 
+#[test]
+fn database_on_another_machine_needs_a_verified_connection() {
+    let roster = roster();
+    let host = "postgres://me:secret@db.example.org/name";
+    for (url, refused) in [
+        (host.to_owned(), true),
+        (format!("{host}?sslmode=require"), true),
+        (format!("{host}?sslmode=verify-ca"), true),
+        (format!("{host}?sslmode=verify-full"), false),
+        ("postgres://me:secret@10.0.0.1/name".into(), true),
+        ("postgres://me:secret@localhost/name".into(), false),
+        ("postgres://me:secret@127.8.0.1/name".into(), false),
+        ("postgres://me:secret@[::1]/name".into(), false),
+        ("postgres:///name?host=/var/run/postgresql".into(), false),
+    ] {
+        match PgAddress::new(&url, &roster, LEASE) {
+            Err(StoreError::Unverified { .. }) => assert!(refused, "{url}"),
+            Ok(_) => assert!(!refused, "{url}"),
+            Err(other) => panic!("{url}: {other}"),
+        }
+        let error = PgAddress::new(&url, &roster, LEASE).err();
+        assert!(error.is_none_or(|error| !error.to_string().contains("secret") && error.hint().is_some()));
+        PgAddress::new_unverified(&url, &roster, LEASE).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn unusable_databases_are_refused_with_a_reason() {
     let Some(mut server) = Server::start() else { return };

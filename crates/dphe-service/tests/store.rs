@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use dphe_service::store::{LogStore, SqliteStore, StoreError};
+use dphe::{Profile, TaskConfig, TaskId, TaskParams};
+use dphe_service::store::{LogStore, SqliteStore, StoreError, check_task};
 use support::conformance::conforms;
 
 #[tokio::test]
@@ -16,6 +17,20 @@ async fn sqlite_conforms() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     conforms(async || SqliteStore::open(&path).await.unwrap()).await;
+}
+
+#[test]
+fn tasks_with_values_that_sqlite_cannot_hold_are_refused() {
+    let task = |features| {
+        let config = TaskConfig::new(Profile::Sparse, 100, features, 5).with_block(1);
+        let config = TaskConfig { max_model_bytes: 1 << 24, ..config };
+        TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap()
+    };
+    check_task(&task(10_000)).unwrap();
+    // a sum of 1.2 GB, which the protocol allows
+    let error = check_task(&task(15_000)).unwrap_err();
+    assert!(matches!(error, StoreError::TaskTooLarge { what: "sum", .. }), "{error}");
+    assert!(error.to_string().contains("at most 900000000") && error.hint().is_some(), "{error}");
 }
 
 #[tokio::test]

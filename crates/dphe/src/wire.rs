@@ -19,7 +19,7 @@ pub(crate) mod roster_change;
 mod signed;
 mod upload_seal;
 
-pub use bodies::{SumContext, SumParams, UploadParams, max_upload_bytes};
+pub use bodies::{SumContext, SumParams, UploadParams, max_sum_bytes, max_upload_bytes};
 pub use codec::{Decode, DecodeWith, Encode, Reader, Writer, decode_list, encode_list};
 pub use header::Header;
 pub use identity::{Identity, IdentityKey};

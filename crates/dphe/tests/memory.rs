@@ -76,7 +76,7 @@ fn check(test: &str, config: &TaskConfig) {
         return;
     }
     let [few, many] = [50, 200].map(|users| (users, measure(test, users)));
-    let own = |(users, peak): (u32, usize)| peak - 16 * users as usize * config.capacity as usize;
+    let own = |(users, peak): (u32, usize)| peak - 24 * users as usize * config.capacity as usize;
     let megabytes = |bytes: usize| bytes as f64 / 1e6;
     for at in [few, many] {
         let (users, peak) = at;

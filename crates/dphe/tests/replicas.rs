@@ -201,7 +201,7 @@ fn tampered_uploads_and_partial_sums_are_refused() {
     let (user, masks) = (participant.user, collecting.mask_parts());
     assert_eq!(masks, participant.salt);
     let (fingerprints, partial) = (collecting.fingerprints(), collecting.to_partial_sum(Threads::ONE));
-    assert!(!fingerprints.is_empty() && fingerprints.len() % 8 == 0);
+    assert!(!fingerprints.is_empty() && fingerprints.len() % 12 == 0);
     let one = [(user, fingerprints.clone(), masks.clone())];
     let refused = |partials: &[&[u8]], users: &[Stored]| round.restore(partials, users).unwrap_err();
     assert!(round.restore(&[&partial], &one).is_ok());

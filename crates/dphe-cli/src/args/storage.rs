@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::error::ErrorKind;
+#[cfg(feature = "postgres")]
+use dphe_service::store::postgres::PgAddress;
 
 use crate::cli::CliError;
 
@@ -22,12 +24,37 @@ pub(crate) struct StorageArgs {
     /// The PostgreSQL database that several aggregators share, instead of a data directory [env: DPHE_DATABASE]
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     database: Option<String>,
+    /// Accept a database connection that others on the network could read, with seeds and sums
+    #[arg(long)]
+    insecure_database: bool,
 }
 
 /// The storage of a party.
 pub(crate) enum Storage {
     Directory(PathBuf),
-    Database(String),
+    Database(Database),
+}
+
+/// A database, and whether the connection to it may be readable for others.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    pub(crate) insecure: bool,
+}
+
+#[cfg(feature = "postgres")]
+impl Database {
+    /// Returns the address of a task's tables.
+    ///
+    /// # Errors
+    /// If the URL is invalid, or if it needs `--insecure-database`.
+    pub(crate) fn address(
+        &self,
+        roster: &dphe::Roster,
+        lease: std::time::Duration,
+    ) -> Result<PgAddress, dphe_service::Error> {
+        let new = if self.insecure { PgAddress::new_unverified } else { PgAddress::new };
+        Ok(new(&self.url, roster, lease)?)
+    }
 }
 
 impl StorageArgs {
@@ -43,11 +70,12 @@ impl StorageArgs {
     }
 
     fn named(&self) -> Storage {
+        let database = |url| Storage::Database(Database { url, insecure: self.insecure_database });
         match (&self.data, &self.database) {
             (Some(directory), _) => Storage::Directory(directory.clone()),
-            (None, Some(url)) => Storage::Database(url.clone()),
+            (None, Some(url)) => database(url.clone()),
             (None, None) => match std::env::var(DATABASE_VARIABLE) {
-                Ok(url) if !url.is_empty() => Storage::Database(url),
+                Ok(url) if !url.is_empty() => database(url),
                 _ => {
                     let what = format!("--data DIR, --database URL or {DATABASE_VARIABLE} is required\n");
                     clap::Error::raw(ErrorKind::MissingRequiredArgument, what).exit()

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dphe::{Profile, TaskId};
+use dphe::{Profile, TaskId, TaskParams};
 use dphe_features::ReadOptions;
 use dphe_federate::{Named as _, PayloadName};
 use dphe_learn::linear::{Penalty, Schedule, SgdParams, Stable};
-use dphe_learn::{Seed, Standardizer};
+use dphe_learn::{Seed, Standardizer, Weights};
 use dphe_service::model::{About, Model, Training, VERSION};
 use dphe_service::samples::Samples;
+use dphe_service::store::check_task;
 use dphe_service::task_file::{TaskFile, template};
 use rand_core::Rng as _;
 
@@ -87,7 +88,8 @@ impl Init {
             return Err(key_file::KeyFileError::Exists { path: model }.into());
         }
         // checked before writing, because existing files are never overwritten
-        TaskFile::parse(&text, &self.file).map_err(dphe_service::Error::from)?;
+        let file = TaskFile::parse(&text, &self.file).map_err(dphe_service::Error::from)?;
+        check_size(&file, start.as_ref().map(|(model, _)| &model.weights))?;
         key_file::write_public(&self.file, text.as_bytes())?;
         println!("task file    {}", self.file.display());
         if let Some((start, _)) = start {
@@ -99,6 +101,14 @@ impl Init {
         println!("             `dphe keygen {file} --request PARTY`.");
         Ok(())
     }
+}
+
+/// Refuses a task whose values would be too long for a store, before anybody agrees on it.
+fn check_size(file: &TaskFile, weights: Option<&Weights>) -> Result<(), CliError> {
+    let zeros = Weights::zeros(file.model.features as usize, file.model.classes as usize)?;
+    let config = file.config(weights.unwrap_or(&zeros))?;
+    let task = TaskParams::new(TaskId::from_bytes([0; 16]), config)?;
+    Ok(check_task(&task).map_err(dphe_service::Error::from)?)
 }
 
 fn quoted(text: &str) -> String {

@@ -12,6 +12,7 @@ use dphe_federate::{EncryptionSpec, LearnerSpec, ModelSize, PayloadName, Weighti
 use dphe_learn::linear::Loss;
 use dphe_paillier::DecryptionKey;
 use dphe_service::chart::Unit;
+use dphe_service::store::check_task;
 use serde::Serialize;
 
 use super::key::generate;
@@ -118,7 +119,9 @@ impl Plan {
             let model =
                 ModelSize { features: features as usize, classes: classes as usize, largest_weight: 0.0 };
             let (config, _) = spec.propose(&encryption, model, 3..=self.users, Weighting::Equal)?;
-            Ok((payload, TaskParams::new(TaskId::from_bytes([0; 16]), config)?))
+            let task = TaskParams::new(TaskId::from_bytes([0; 16]), config)?;
+            check_task(&task).map_err(dphe_service::Error::from)?;
+            Ok((payload, task))
         };
         // All tasks are checked before a key is generated.
         let tasks = [PayloadName::DTopk, PayloadName::DBlock, PayloadName::All, PayloadName::Rotate]

@@ -252,9 +252,9 @@ impl ServeAggregator {
                 #[cfg(not(feature = "postgres"))]
                 Storage::Database(_) => return Err(NO_DATABASE),
                 #[cfg(feature = "postgres")]
-                Storage::Database(url) => {
+                Storage::Database(database) => {
                     let lease = std::time::Duration::from_millis(self.lease.0);
-                    let address = PgAddress::new(&url, kit.roster(), lease).map_err(Error::from)?;
+                    let address = database.address(kit.roster(), lease)?;
                     Store::Database(Box::new(address))
                 }
             };

@@ -6,6 +6,7 @@ use clap::Args;
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
 use dphe_service::doctor::ask_status;
+use dphe_service::http::remote_text::clean_json;
 use dphe_service::kit::{Fingerprint, Kit};
 use dphe_service::party::party_name;
 
@@ -39,7 +40,8 @@ impl Status {
         let mut all = Vec::new();
         for service in services {
             let answer = block_on(ask_status(&kit, service))??;
-            let status: serde_json::Value = serde_json::from_slice(&answer.body)?;
+            // a peer wrote it
+            let status = clean_json(serde_json::from_slice(&answer.body)?);
             if self.format == TextFormat::Text {
                 let words: Vec<String> = status
                     .as_object()

@@ -9,7 +9,7 @@ use dphe_service::Error;
 use dphe_service::kit::Kit;
 use dphe_service::learning::LinearModelMaker;
 #[cfg(feature = "postgres")]
-use dphe_service::store::postgres::{PgAddress, PgStore};
+use dphe_service::store::postgres::PgStore;
 use dphe_service::store::{Archive, LogStore, SqliteStore};
 use dphe_service::verify::{Replay, check_log, check_rounds};
 use zeroize::Zeroizing;
@@ -56,9 +56,8 @@ impl Verify {
                 #[cfg(not(feature = "postgres"))]
                 Storage::Database(_) => Err(NO_DATABASE),
                 #[cfg(feature = "postgres")]
-                Storage::Database(url) => {
-                    let address = PgAddress::new(url, kit.roster(), std::time::Duration::from_secs(10))
-                        .map_err(Error::from)?;
+                Storage::Database(database) => {
+                    let address = database.address(kit.roster(), std::time::Duration::from_secs(10))?;
                     Ok::<_, CliError>(
                         read(PgStore::open_read_only(&address).await.map_err(Error::from)?, from).await?,
                     )

@@ -223,8 +223,8 @@ impl Client {
             return Ok(Answer { status: head.status, body: bytes, upload_offset, date });
         }
         let is_problem = head.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == PROBLEM);
-        match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(mut problem) if is_problem => {
+        match Problem::of_peer(&bytes) {
+            Some(mut problem) if is_problem => {
                 let seconds = head.headers.get(header::RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
                 problem.retry_after = seconds.and_then(|seconds| seconds.parse().ok());
                 Err(ClientError::Problem(Box::new(problem)))

@@ -10,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use dphe::ErrorCode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::remote_text::clean;
+
 /// The media type of a problem.
 pub const PROBLEM: &str = "application/problem+json";
 
@@ -76,11 +78,13 @@ pub enum HttpErrorCode {
     Storage,
     /// All rounds of the task are over.
     TaskOver,
+    /// The round asks other users for uploads.
+    NotAsked,
 }
 
 impl HttpErrorCode {
     /// All codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NotFound,
         Self::Method,
         Self::Forbidden,
@@ -94,6 +98,7 @@ impl HttpErrorCode {
         Self::Shutdown,
         Self::Storage,
         Self::TaskOver,
+        Self::NotAsked,
     ];
 
     /// Returns the stable name.
@@ -112,6 +117,7 @@ impl HttpErrorCode {
             Self::Shutdown => "shutdown",
             Self::Storage => "storage",
             Self::TaskOver => "task_over",
+            Self::NotAsked => "not_asked",
         }
     }
 
@@ -120,7 +126,7 @@ impl HttpErrorCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::NotAsked => StatusCode::FORBIDDEN,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Request => StatusCode::BAD_REQUEST,
             Self::Size => StatusCode::PAYLOAD_TOO_LARGE,
@@ -261,6 +267,13 @@ impl Problem {
         Self { retry_after: Some(wait.as_secs_f64().ceil().max(1.0) as u32), ..self }
     }
 
+    /// Reads the refusal of a peer. Its texts are cleaned, because they are logged, shown and stored.
+    pub(super) fn of_peer(json: &[u8]) -> Option<Self> {
+        let problem: Self = serde_json::from_slice(json).ok()?;
+        let request = problem.request.as_deref().map(clean);
+        Some(Self { kind: clean(&problem.kind), detail: clean(&problem.detail), request, ..problem })
+    }
+
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -318,6 +331,22 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_a_peer_are_cleaned_and_unknown_codes_are_not_kept() {
+        let evil = "x\n2026-11-18T00:00:00Z INFO acknowledged\u{1b}[2J";
+        let long = "x".repeat(1 << 20);
+        for detail in [evil, &long] {
+            let json = serde_json::json!({
+                "type": detail, "status": 409, "code": detail, "detail": detail, "culprit": 1, "request": detail,
+            });
+            let problem = Problem::of_peer(&serde_json::to_vec(&json).unwrap()).unwrap();
+            assert_eq!((problem.code.as_str(), problem.culprit), ("other", Some(1)));
+            for text in [&problem.kind, &problem.detail, &problem.request.clone().unwrap()] {
+                assert!(text.chars().count() <= 201 && text.chars().all(|c| !c.is_control()), "{text:?}");
+            }
+        }
+    }
 
     #[test]
     fn every_code_is_read_back_by_its_name() {

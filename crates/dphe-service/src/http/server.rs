@@ -8,15 +8,18 @@
 //! | `permits` | [`PartyPermits`]: a semaphore per party |
 //! | `shutdown` | [`Shutdown`]: the stop signal |
 //! | `body` | [`read_body`] and [`json`] |
+//! | `body_memory` | [`BodyMemory`]: how many bytes of messages are in memory |
 
 mod body;
+mod body_memory;
 mod limits;
 mod permits;
 mod shutdown;
 mod tls;
 mod unauthenticated;
 
-pub use body::{json, read_body};
+pub use body::{content_length, json, read_body};
+pub use body_memory::{BodyMemory, BodyPermit};
 pub use limits::{Limits, MIN_BYTES_PER_SECOND, timeout_for};
 pub use permits::{PartyPermit, PartyPermits};
 pub use shutdown::{Shutdown, ShutdownSwitch, shutdown};

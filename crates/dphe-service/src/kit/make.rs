@@ -96,6 +96,7 @@ impl KitPlan {
         let config = task_file.config(&initial)?;
         let Some(id) = task_file.id() else { return Err(Error::Unexpected { what: "the task has no id" }) };
         let task = TaskParams::new_with(id, config, key_lengths)?;
+        crate::store::check_task(&task)?;
         let initial = GlobalWeights::new(initial);
         task_file.rules(task.clone())?.check(&initial)?;
         let mut by_party = BTreeMap::new();

@@ -7,6 +7,7 @@
 //! | `actor` | runs the party |
 //! | `replica`, `upload_batcher` | several aggregators that share a database, and their uploads |
 //! | `record` | records of rounds |
+//! | `spoilers` | whom to ask for uploads after rounds that were spoiled |
 
 mod actor;
 mod handlers;
@@ -15,6 +16,7 @@ mod record;
 #[cfg(feature = "postgres")]
 mod replica;
 mod replies;
+mod spoilers;
 #[cfg(feature = "postgres")]
 mod upload_batcher;
 
@@ -29,7 +31,7 @@ use actor::AggregatorActor;
 use bytes::Bytes;
 use dphe::party::{AggregatorPhase, EndedRound, IdentityKeys};
 use dphe::wire::{Kind, Rosters};
-use dphe::{Digest, PartyId, Roster, Round};
+use dphe::{Digest, PartyId, Roster, Round, UserId};
 use past_rounds::PastRounds;
 use replies::PendingUpload;
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,7 @@ use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
 use crate::http::client::Client;
 use crate::http::problem::Problem;
-use crate::http::server::{PartyPermits, Shutdown, serve_tls};
+use crate::http::server::{BodyMemory, PartyPermits, Shutdown, serve_tls};
 use crate::kit::Kit;
 use crate::learning::{ModelMaker, SharedMaker};
 use crate::store::{AnyStore, Archive, LogStore, StoreError};
@@ -81,6 +83,15 @@ pub struct AggregatorStatus {
     pub phase: Option<AggregatorPhase>,
     /// The users whose uploads are accepted.
     pub collected: Vec<u32>,
+    /// The users who are asked for an upload in this round. Absent if all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Vec<u32>>,
+    /// The users under suspicion of spoiling rounds.
+    #[serde(default)]
+    pub suspects: Vec<u32>,
+    /// True if the aggregator asks fewer users, to find out who spoils rounds.
+    #[serde(default)]
+    pub searching: bool,
     /// The number of users in the roster.
     pub users: usize,
     /// True if all rounds are over.
@@ -88,6 +99,11 @@ pub struct AggregatorStatus {
 }
 
 impl AggregatorStatus {
+    /// Returns whether a user is asked for an upload in this round.
+    fn asks(&self, user: UserId) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.binary_search(&user.get()).is_ok())
+    }
+
     /// Returns what waiting users are woken for; a new upload alone does not change it.
     fn state(&self) -> (u64, Option<AggregatorPhase>, bool) {
         (self.round, self.phase, self.over)
@@ -253,6 +269,7 @@ impl Endpoint {
             shutdown: shutdown.clone(),
             permits: Arc::new(Semaphore::new(handlers::MAX_BODIES)),
             user_permits: PartyPermits::new(handlers::MAX_BODIES_PER_USER),
+            memory: BodyMemory::new(options.message_memory),
         };
         let (router, metrics) = (handlers::router(api), options.metrics.clone());
         serve_tls(listener, self.tls, router, limits, metrics, shutdown.clone())

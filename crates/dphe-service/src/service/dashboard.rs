@@ -3,8 +3,9 @@
 
 mod view;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,7 +20,6 @@ use http_body_util::channel::Channel;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zeroize::Zeroizing;
 
 use self::view::View;
 use super::aggregator::Snapshot;
@@ -37,6 +37,10 @@ const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 /// How often an idle stream sends a comment, so that proxies do not close the connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// How long a login is valid.
+const SESSION_TIME: Duration = Duration::from_secs(12 * 3_600);
+/// The largest number of logins. A further one ends the oldest.
+const MAX_SESSIONS: usize = 64;
 /// The length of the longest login form in bytes.
 const MAX_FORM_BYTES: u64 = 1024;
 
@@ -89,6 +93,7 @@ impl DashboardServer {
         Router::new()
             .route("/", get(page))
             .route("/login", post(login))
+            .route("/logout", post(logout))
             .route("/events", get(events))
             .route("/dashboard.js", asset("text/javascript; charset=utf-8", SCRIPT.to_owned()))
             .route("/dashboard.css", asset("text/css; charset=utf-8", view::style()))
@@ -98,20 +103,21 @@ impl DashboardServer {
     }
 }
 
-/// Session authentication. A login with the token sets a cookie, from which the token cannot be derived.
+/// Session authentication. A login with the token sets a random cookie, which is valid for a limited time, until the
+/// user logs out, or until the aggregator restarts.
 struct SessionAuth {
     token: [u8; 32],
-    session: Zeroizing<String>,
+    /// When each session ends, by the digest of its cookie.
+    sessions: Mutex<BTreeMap<[u8; 32], Instant>>,
     /// The name of the cookie. It contains the task, because cookies are shared by all ports of a host.
     cookie: String,
 }
 
 impl SessionAuth {
     fn new(token: &str, task: &str) -> Self {
-        let session = Sha256::new().chain_update("dphe dashboard session\0").chain_update(token).finalize();
         Self {
             token: Sha256::digest(token).into(),
-            session: Zeroizing::new(crate::hex::encode(&session)),
+            sessions: Mutex::default(),
             cookie: format!("dphe-dashboard-{}", task.get(..8).unwrap_or(task)),
         }
     }
@@ -121,16 +127,52 @@ impl SessionAuth {
         <[u8; 32]>::from(Sha256::digest(token)) == self.token
     }
 
-    fn accepts_session(&self, headers: &HeaderMap) -> bool {
+    fn accepts_session(&self, headers: &HeaderMap, now: Instant) -> bool {
+        self.session(headers).is_some_and(|session| self.is_valid(&session, now))
+    }
+
+    /// Returns whether a session has neither ended nor expired.
+    fn is_valid(&self, session: &[u8; 32], now: Instant) -> bool {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(session).is_some_and(|end| now < *end)
+    }
+
+    /// Returns the digest of the cookie of a request. Sessions are found by it, so that the time of the search does not
+    /// reveal cookies.
+    fn session(&self, headers: &HeaderMap) -> Option<[u8; 32]> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs =
             cookies.flat_map(|cookies| cookies.split(';')).filter_map(|c| c.trim().split_once('='));
-        let given = pairs.find(|(name, _)| *name == self.cookie).map(|(_, value)| value);
-        given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(self.session.as_bytes()))
+        let (_, value) = pairs.find(|(name, _)| *name == self.cookie)?;
+        Some(Sha256::digest(value).into())
     }
 
-    fn set_cookie(&self) -> String {
-        format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie, *self.session)
+    /// Starts a session and returns its cookie.
+    fn log_in(&self, now: Instant) -> Result<String, Error> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(Error::Randomness)?;
+        let secret = crate::hex::encode(&secret);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, end| now < *end);
+        if sessions.len() >= MAX_SESSIONS {
+            let oldest = sessions.iter().min_by_key(|(_, end)| **end).map(|(session, _)| *session);
+            oldest.map(|session| sessions.remove(&session));
+        }
+        sessions.insert(Sha256::digest(&secret).into(), now + SESSION_TIME);
+        Ok(self.set_cookie(&secret, SESSION_TIME))
+    }
+
+    /// Ends the session of a request, and returns the cookie that replaces its own.
+    fn log_out(&self, headers: &HeaderMap) -> String {
+        if let Some(session) = self.session(headers) {
+            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        }
+        self.set_cookie("", Duration::ZERO)
+    }
+
+    fn set_cookie(&self, value: &str, valid: Duration) -> String {
+        let (cookie, valid) = (&self.cookie, valid.as_secs());
+        format!("{cookie}={value}; Path=/; Max-Age={valid}; HttpOnly; SameSite=Strict")
     }
 }
 
@@ -174,7 +216,7 @@ fn html(status: StatusCode, text: String) -> Response {
 }
 
 async fn page(State(server): State<DashboardServer>, headers: HeaderMap) -> Response {
-    if !server.dashboard.auth.accepts_session(&headers) {
+    if !server.dashboard.auth.accepts_session(&headers, Instant::now()) {
         return html(StatusCode::OK, server.dashboard.view.login(false));
     }
     let (snapshot, view) = (server.snapshot.borrow().clone(), server.dashboard.view.clone());
@@ -196,23 +238,37 @@ async fn login(State(server): State<DashboardServer>, request: Request<Body>) ->
         tracing::warn!("a dashboard login used a wrong token");
         return html(StatusCode::UNAUTHORIZED, server.dashboard.view.login(true));
     }
+    match server.dashboard.auth.log_in(Instant::now()) {
+        Ok(cookie) => to_start(cookie),
+        Err(_) => HttpErrorCode::Busy.because("the session could not be created").into_response(),
+    }
+}
+
+async fn logout(State(server): State<DashboardServer>, headers: HeaderMap) -> Response {
+    to_start(server.dashboard.auth.log_out(&headers))
+}
+
+/// Sets a cookie and sends the browser to the page.
+fn to_start(cookie: String) -> Response {
     let headers: [(HeaderName, String); 2] =
-        [(header::SET_COOKIE, server.dashboard.auth.set_cookie()), (header::LOCATION, "/".to_owned())];
+        [(header::SET_COOKIE, cookie), (header::LOCATION, "/".to_owned())];
     (StatusCode::SEE_OTHER, headers).into_response()
 }
 
 /// Streams the parts of the page that change, until the client disconnects or the service stops.
 async fn events(State(server): State<DashboardServer>, headers: HeaderMap) -> Response {
-    if !server.dashboard.auth.accepts_session(&headers) {
+    let session = server.dashboard.auth.session(&headers);
+    let Some(session) = session.filter(|session| server.dashboard.auth.is_valid(session, Instant::now()))
+    else {
         return HttpErrorCode::Forbidden
             .because("log in with the token of the aggregator's kit first")
             .into_response();
-    }
+    };
     let Ok(permit) = server.permits.clone().try_acquire_owned() else {
         return HttpErrorCode::Busy.because("too many dashboards are open").into_response();
     };
     let (sender, body) = Channel::<Bytes>::new(1);
-    tokio::spawn(stream_events(server, sender, permit));
+    tokio::spawn(stream_events(server, sender, session, permit));
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (HeaderName::from_static("x-accel-buffering"), "no")];
     (headers, Body::new(body)).into_response()
@@ -221,10 +277,12 @@ async fn events(State(server): State<DashboardServer>, headers: HeaderMap) -> Re
 async fn stream_events(
     mut server: DashboardServer,
     mut sender: http_body_util::channel::Sender<Bytes>,
+    session: [u8; 32],
     _permit: OwnedSemaphorePermit,
 ) {
     let (mut last, mut sent_at) = (String::new(), Instant::now());
-    loop {
+    // the stream ends with the session
+    while server.dashboard.auth.is_valid(&session, Instant::now()) {
         let snapshot = server.snapshot.borrow_and_update().clone();
         let view = server.dashboard.view.clone();
         // rendering takes milliseconds, too long for an asynchronous thread
@@ -299,15 +357,38 @@ mod tests {
                 && !auth.accepts_token("0123456789abcdee")
                 && !auth.accepts_token("")
         );
-        let cookie = auth.set_cookie();
+        let now = Instant::now();
+        let cookie = auth.log_in(now).unwrap();
         let pair = cookie.split(';').next().unwrap();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
         assert!(!cookie.contains("0123456789abcdef"), "the cookie must not contain the token");
-        assert!(auth.accepts_session(&with_cookie(pair)));
-        assert!(auth.accepts_session(&with_cookie(&format!("a=b; {pair}; c=d"))));
-        assert!(!auth.accepts_session(&HeaderMap::new()));
-        assert!(!auth.accepts_session(&with_cookie(&format!("{pair}0"))));
+        assert!(auth.accepts_session(&with_cookie(pair), now));
+        assert!(auth.accepts_session(&with_cookie(&format!("a=b; {pair}; c=d")), now));
+        assert!(!auth.accepts_session(&HeaderMap::new(), now));
+        assert!(!auth.accepts_session(&with_cookie(&format!("{pair}0")), now));
         let other = SessionAuth::new("another token", "7c1de0aa00000000");
-        assert!(!other.accepts_session(&with_cookie(pair)));
+        assert!(!other.accepts_session(&with_cookie(pair), now));
+    }
+
+    #[test]
+    fn session_is_random_and_ends_after_twelve_hours_or_with_a_logout() {
+        let (auth, now) = (SessionAuth::new("0123456789abcdef", "7c1de0aa00000000"), Instant::now());
+        let log_in = |now| with_cookie(auth.log_in(now).unwrap().split(';').next().unwrap());
+        let (first, second) = (log_in(now), log_in(now));
+        assert_ne!(first, second, "two logins with one token");
+        let again = SessionAuth::new("0123456789abcdef", "7c1de0aa00000000");
+        assert!(!again.accepts_session(&first, now), "it does not follow from the token");
+
+        let expired = auth.log_out(&first);
+        assert!(expired.contains("=; ") && expired.contains("Max-Age=0"), "{expired}");
+        assert!(!auth.accepts_session(&first, now) && auth.accepts_session(&second, now));
+        auth.log_out(&HeaderMap::new());
+        assert!(auth.accepts_session(&second, now + SESSION_TIME - Duration::from_secs(1)));
+        let later = now + SESSION_TIME;
+        assert!(!auth.accepts_session(&second, later));
+        // a login forgets expired sessions, and the oldest ones if there are too many
+        let all: Vec<HeaderMap> = (0..=MAX_SESSIONS).map(|_| log_in(later)).collect();
+        assert_eq!(auth.sessions.lock().unwrap().len(), MAX_SESSIONS);
+        assert!(auth.accepts_session(&all[MAX_SESSIONS], later));
     }
 }

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chacha20::ChaCha20Rng;
 use dphe::PartyId;
 use dphe::party::{Action, Notice, Party, Time};
 
@@ -22,8 +21,8 @@ pub(super) enum Effect {
 
 /// A party with its store.
 pub(super) struct Driver<P> {
-    /// The party and its source of randomness. Absent while a step runs.
-    party: Option<Box<(P, ChaCha20Rng)>>,
+    /// Absent while a step runs.
+    party: Option<Box<P>>,
     pub(super) store: AnyStore,
     pub(super) clock: Clock,
     alarm: Option<Time>,
@@ -47,17 +46,17 @@ where
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {
         metrics.set_phase(Some(party.phase().into()));
-        let party = Some(Box::new((party, os_rng()?)));
+        let party = Some(Box::new(party));
         Ok(Self { party, store, clock, alarm: None, actions: actions.into(), metrics })
     }
 
     pub(super) fn party(&self) -> Result<&P, Error> {
-        self.party.as_deref().map(|(party, _)| party).ok_or(STEP_PANICKED)
+        self.party.as_deref().ok_or(STEP_PANICKED)
     }
 
     #[cfg(feature = "postgres")]
     pub(super) fn party_mut(&mut self) -> Result<&mut P, Error> {
-        self.party.as_deref_mut().map(|(party, _)| party).ok_or(STEP_PANICKED)
+        self.party.as_deref_mut().ok_or(STEP_PANICKED)
     }
 
     /// Runs a step and queues its actions. The inner error is a refusal, which changes nothing.
@@ -67,16 +66,17 @@ where
 
     /// Runs a step and returns its actions without carrying them out.
     pub(super) async fn ask(&mut self, event: P::Event) -> Result<Result<Vec<Action>, dphe::Error>, Error> {
+        // new for every step: a virtual machine that is restored twice must not draw the same numbers twice
+        let mut rng = os_rng()?;
         let mut party = self.party.take().ok_or(STEP_PANICKED)?;
         let (now, start) = (self.clock.now(), Instant::now());
         let stepped = tokio::task::spawn_blocking(move || {
-            let (machine, rng) = &mut *party;
-            let result = machine.step(event, now, rng);
+            let result = party.step(event, now, &mut rng);
             (party, result)
         });
         let (party, result) = stepped.await.map_err(|_| STEP_PANICKED)?;
         self.metrics.step_milliseconds.add(i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX));
-        self.metrics.set_phase(Some(party.0.phase().into()));
+        self.metrics.set_phase(Some(party.phase().into()));
         self.party = Some(party);
         Ok(result)
     }

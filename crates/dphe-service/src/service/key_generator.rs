@@ -22,7 +22,7 @@ use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
-use crate::http::server::{Limits, Peer, Shutdown, json, read_body, serve_tls};
+use crate::http::server::{BodyMemory, Limits, Peer, Shutdown, content_length, json, read_body, serve_tls};
 use crate::kit::{Kit, Start};
 use crate::party::party_name;
 use crate::store::{AnyStore, Archive, LogStore};
@@ -76,6 +76,7 @@ struct KeyGeneratorApi {
     metrics: Arc<Metrics>,
     /// Limits the bodies in memory. Each may be as long as a whole sealed sum.
     permits: Arc<Semaphore>,
+    memory: BodyMemory,
 }
 
 /// The largest number of messages that are read at once.
@@ -139,6 +140,7 @@ async fn run_key_generator(
         limits: options.limits,
         metrics: options.metrics.clone(),
         permits: Arc::new(Semaphore::new(MAX_MESSAGES)),
+        memory: BodyMemory::new(options.message_memory),
     };
     // the key generator's own key is accepted, so that its operator can query the status
     let tls = kit.tls().server(|party| matches!(party, PartyId::Aggregator | PartyId::KeyGenerator))?;
@@ -212,22 +214,27 @@ impl KeyGeneratorActor {
 
     /// Carries out all actions, and ticks that are due.
     async fn run_due(&mut self, answers: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        // a result that is sent again was not opened again
+        let mut opens = false;
         loop {
             while let Some(effect) = self.driver.next_effect().await? {
                 // the key generator only answers; it never calls another party
                 if let Effect::Send { message, .. } = effect {
-                    self.log_result(&message);
+                    if opens {
+                        self.log_result(&message);
+                    }
                     answers.push(message);
                 }
             }
             if !self.driver.take_alarm() {
                 return Ok(());
             }
+            opens = true;
             self.driver.step(KeyGeneratorEvent::Tick).await??;
         }
     }
 
-    /// Logs which request was opened. There is one per round, over all restarts.
+    /// Logs and counts how opening a request ended. There is one per round, over all restarts.
     fn log_result(&self, message: &[u8]) {
         if Header::peek(message).is_ok_and(|header| header.kind == Kind::RoundResult)
             && let Ok(party) = self.driver.party()
@@ -235,6 +242,7 @@ impl KeyGeneratorActor {
         {
             let (round, request) = (result.round().get(), result.message().request);
             let users = result.message().users;
+            self.metrics.opened(result.message().outcome);
             match result.message().outcome {
                 Outcome::Released => tracing::info!(round, %request, users, "a sum is given out"),
                 Outcome::Failed => {
@@ -293,6 +301,11 @@ async fn message(
         .permits
         .try_acquire()
         .map_err(|_| busy())
+        .inspect_err(|problem| api.metrics.refused(problem.code))?;
+    let _memory = api
+        .memory
+        .try_take(content_length(&request)?)
+        .ok_or_else(busy)
         .inspect_err(|problem| api.metrics.refused(problem.code))?;
     let body = read_body(request, kind.max_message_bytes(&api.roster), api.limits.body)
         .await

@@ -57,8 +57,22 @@ impl PgAddress {
     /// is in, and the leadership.
     ///
     /// # Errors
-    /// [`StoreError::Address`] if the URL is invalid.
+    /// [`StoreError::Address`] if the URL is invalid, [`StoreError::Unverified`] if the connection would cross a network
+    /// without `sslmode=verify-full`.
     pub fn new(url: &str, roster: &Roster, lease: Duration) -> Result<Self, StoreError> {
+        let address = Self::new_unverified(url, roster, lease)?;
+        if address.crosses_network() && !matches!(address.options.get_ssl_mode(), PgSslMode::VerifyFull) {
+            return Err(StoreError::Unverified { host: address.options.get_host().to_owned() });
+        }
+        Ok(address)
+    }
+
+    /// Reads a libpq URL, and accepts connections that others on the network can read or redirect. They carry seeds and
+    /// sums.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] if the URL is invalid.
+    pub fn new_unverified(url: &str, roster: &Roster, lease: Duration) -> Result<Self, StoreError> {
         let address = |reason: &dyn fmt::Display| StoreError::Address { reason: reason.to_string() };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(address(&"it does not start with postgres://"));
@@ -66,15 +80,6 @@ impl PgAddress {
         // sqlx's own message may contain the password
         let options: PgConnectOptions =
             url.parse().map_err(|_| address(&"it is not of the form postgres://USER@HOST:PORT/NAME"))?;
-        let host = options.get_host();
-        let local = host == "localhost"
-            || host.starts_with('/')
-            || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if !local && !matches!(options.get_ssl_mode(), PgSslMode::VerifyFull) {
-            tracing::warn!(
-                "the database connection does not use sslmode=verify-full: others may read seeds and sums"
-            );
-        }
         let schema = format!("dphe_{}", roster.task().id());
         let lease = lease.max(MIN_LEASE);
         let (idle, timeout) =
@@ -96,6 +101,16 @@ impl PgAddress {
             ])
             .disable_statement_logging();
         Ok(Self { options, schema, lease })
+    }
+
+    /// Returns whether the database is not on this machine.
+    fn crosses_network(&self) -> bool {
+        let host = self.options.get_host();
+        let local = self.options.get_socket().is_some()
+            || host == "localhost"
+            || host.starts_with('/')
+            || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        !local
     }
 
     /// Returns the time after which a replica without contact loses the leadership.

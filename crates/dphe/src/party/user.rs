@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use chacha20::ChaCha20Rng;
 use dphe_paillier::EncryptionKey;
-use rand_core::CryptoRng;
+use rand_core::{CryptoRng, SeedableRng as _};
 use zeroize::Zeroizing;
 
 use super::context::{
@@ -12,12 +13,13 @@ use super::context::{
 };
 use super::log::LogPoint;
 use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
+use crate::hash::derive;
 use crate::names::named_enum;
 use crate::scheme::{MaskSeed, UncheckedSum, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{
     Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
     RosterChange, Rosters, RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName,
-    Writer, root_of,
+    Writer, domains, root_of,
 };
 use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserId, UserKeys, WeightSum};
 
@@ -326,6 +328,7 @@ impl UserParty {
             _ => return Err(Error::Conflict { what: "update of this round" }),
         };
         let params = self.session.params_of(&ticket);
+        let rng = &mut self.sealing_rng(&ticket, update, rng);
         let sealed = self.user.seal_in(&params, update, rng, self.session.threads)?;
         let (task, user) = (self.session.roster.task().id(), self.user.id());
         let name = UploadName { task, round, user, ticket: ticket.hash() };
@@ -343,6 +346,30 @@ impl UserParty {
         self.state = State::Prepared(ticket, upload);
         self.proceed(now, &mut actions);
         Ok(actions)
+    }
+
+    /// Returns the randomness that seals one update. It depends on the update, the ticket and the user's secret key
+    /// besides `rng`. So a machine that is restored twice from one snapshot does not use the same noise for two
+    /// different updates, which would reveal their difference.
+    fn sealing_rng(
+        &self,
+        ticket: &Signed<RoundTicket>,
+        update: &Update,
+        rng: &mut impl CryptoRng,
+    ) -> ChaCha20Rng {
+        let mut fresh = Zeroizing::new([0; 32]);
+        rng.fill_bytes(&mut fresh[..]);
+        let weights = update.weights();
+        // allocated at once, so that no copy of the update is left behind
+        let length = 12 * weights.indices().len() + 8 * update.dense().len();
+        let mut content = Zeroizing::new(Vec::with_capacity(length));
+        weights.indices().iter().for_each(|index| content.extend_from_slice(&index.to_be_bytes()));
+        for value in weights.values().iter().chain(update.dense()) {
+            content.extend_from_slice(&value.to_be_bytes());
+        }
+        let (secret, ticket) = (self.session.identity().seed(), ticket.hash());
+        let parts: [&[u8]; 4] = [&fresh[..], &secret[..], ticket.as_bytes(), &content];
+        ChaCha20Rng::from_seed(*derive(domains::SEALING, &parts))
     }
 
     fn ack(&mut self, ack: &Signed<UploadAck>, now: Time) -> Result<Vec<Action>, Error> {

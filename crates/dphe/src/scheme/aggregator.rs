@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dphe_paillier::{EncryptionKey, RunningSums, Threads, WireCiphertexts};
 
-use super::fingerprints::Fingerprints;
+use super::fingerprints::{self, Fingerprints, fingerprint};
 use super::mask::{Blind, Salt};
 use super::permutation::UserAggregatorSeed;
 use super::round_params::RoundParams;
@@ -90,7 +90,7 @@ impl Aggregator {
     }
 }
 
-/// A round in which updates are collected. Its size depends on the number of positions. Each user adds only eight bytes
+/// A round in which updates are collected. Its size depends on the number of positions. Each user adds only twelve bytes
 /// per ciphertext.
 #[derive(Debug)]
 pub struct Collecting {
@@ -165,13 +165,13 @@ impl Collecting {
             for shard in shards {
                 let (indices, values) = shard.into_parts();
                 let batch = self.read(&values, fingerprints.len(), user, threads)?;
-                fingerprints.extend((0..batch.len()).map(|i| batch.fingerprint(i) as u64));
+                fingerprints.extend((0..batch.len()).map(|i| fingerprint(batch.fingerprint(i))));
                 // equation 8: undo the user-aggregator permutation and nothing else
                 batches.push((indices.reorder(&ua).rows().to_vec(), batch));
             }
         }
         let packed = self.read(&packed, fingerprints.len(), user, threads)?;
-        fingerprints.extend((0..packed.len()).map(|i| packed.fingerprint(i) as u64));
+        fingerprints.extend((0..packed.len()).map(|i| fingerprint(packed.fingerprint(i))));
         if packed.len() != self.packed.positions() {
             let (expected, found) = (self.packed.positions(), packed.len());
             return Err(Error::Count { what: "packed ciphertexts", expected, found, user: Some(user) });
@@ -216,9 +216,16 @@ impl Collecting {
         Ok(())
     }
 
-    /// Returns eight bytes per accepted ciphertext, by which repeated noise is recognised.
+    /// Returns twelve bytes per accepted ciphertext, by which repeated noise is recognised.
     pub fn fingerprints(&self) -> Vec<u8> {
-        self.fingerprints.iter().flat_map(u64::to_be_bytes).collect()
+        self.fingerprints.iter().flat_map(fingerprints::to_bytes).collect()
+    }
+
+    /// Returns whether two lists of [`Collecting::fingerprints`] have one in common, so that two updates share noise.
+    pub fn share_noise(one: &[u8], other: &[u8]) -> bool {
+        let read = |bytes: &[u8]| bytes.as_chunks().0.iter().map(fingerprints::from_bytes).collect();
+        let mut all = Fingerprints::default();
+        all.insert(read(one)) && !all.insert(read(other))
     }
 
     /// Returns what another replica needs to count the only user of these sums: the salt, then the aggregator's part of
@@ -235,14 +242,14 @@ impl Collecting {
     /// of another user is repeated.
     pub fn add_user(&mut self, user: UserId, fingerprints: &[u8], masks: &[u8]) -> Result<(), Error> {
         let masks = read_mask_parts(&self.keys.task, masks)?;
-        let (fingerprints, rest) = fingerprints.as_chunks();
+        let (all, rest) = fingerprints.as_chunks();
         if !rest.is_empty() {
             return Err(Error::Storage { reason: "the fingerprints of an update cannot be read" });
         }
         if self.users.contains_key(&user) {
             return Err(Error::Storage { reason: "a user is counted twice" });
         }
-        if !self.fingerprints.insert(fingerprints.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect()) {
+        if !self.fingerprints.insert(all.iter().map(fingerprints::from_bytes).collect()) {
             return Err(Error::NonceReuse { user });
         }
         self.users.insert(user, masks);

@@ -182,7 +182,7 @@ impl DecodeWith<SumParams> for SealedSum {
 }
 
 /// Returns the length of the longest sealed sum of the task.
-pub(super) fn max_sum_bytes(task: &TaskParams) -> u64 {
+pub fn max_sum_bytes(task: &TaskParams) -> u64 {
     let positions = if task.has_private_support() { u64::from(task.positions()) } else { 0 };
     let ciphertexts = positions + max_packed_ciphertexts(task) as u64;
     positions.div_ceil(8) + ciphertexts * ciphertext_bytes(task) as u64

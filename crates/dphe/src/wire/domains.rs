@@ -57,6 +57,8 @@ pub(crate) const CHECK_GROUP: &str = "dphe/v2/check-group";
 pub(crate) const PARTICIPANT: &str = "dphe/v2/participant";
 /// An inner node of the tree of participants.
 pub(crate) const PARTICIPANTS: &str = "dphe/v2/participants";
+/// The seed of the randomness that seals one update.
+pub(crate) const SEALING: &str = "dphe/v2/sealing";
 /// The history of a task.
 pub(crate) const HISTORY: &str = "dphe/v2/history";
 /// The history of a task when another roster comes into force.
@@ -98,6 +100,7 @@ mod tests {
             CHECK_GROUP,
             PARTICIPANT,
             PARTICIPANTS,
+            SEALING,
             HISTORY,
             HISTORY_ROSTER,
         ];

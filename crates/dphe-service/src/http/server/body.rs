@@ -18,12 +18,7 @@ use crate::http::problem::{HttpErrorCode, Problem};
 /// # Errors
 /// A problem with code `request`, `size` or `timeout`.
 pub async fn read_body(request: Request<Body>, max: u64, base_timeout: Duration) -> Result<Bytes, Problem> {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length: u64 =
-        length
-            .and_then(|length| length.to_str().ok())
-            .and_then(|length| length.parse().ok())
-            .ok_or_else(|| HttpErrorCode::Request.because("the request has no valid Content-Length"))?;
+    let length = content_length(&request)?;
     if length > max {
         return Err(HttpErrorCode::Size
             .because(format!("the body has {length} bytes; at most {max} are allowed here")));
@@ -54,6 +49,16 @@ pub async fn read_body(request: Request<Body>, max: u64, base_timeout: Duration)
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(HttpErrorCode::Timeout.because("the body arrived too slowly")),
     }
+}
+
+/// Returns the length of a body as its sender announces it.
+///
+/// # Errors
+/// A problem with code `request` if there is none.
+pub fn content_length(request: &Request<Body>) -> Result<u64, Problem> {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()).and_then(|length| length.parse().ok());
+    length.ok_or_else(|| HttpErrorCode::Request.because("the request has no valid Content-Length"))
 }
 
 /// Returns a response with a JSON body.

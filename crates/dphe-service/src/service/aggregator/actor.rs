@@ -36,6 +36,7 @@ use super::super::outbox::Outbox;
 use super::past_rounds;
 use super::record::{Recording, RoundRecord};
 use super::replies::{self, PendingUpload, UploadReply};
+use super::spoilers::{SearchRules, Spoilers, Users};
 use super::{AggregatorCommand, Snapshot};
 use crate::Error;
 use crate::http::server::Shutdown;
@@ -65,6 +66,10 @@ pub(super) struct AggregatorActor {
     /// When the receivers of the snapshot were last woken.
     announced: Time,
     recording: Recording,
+    spoilers: Spoilers,
+    rules: SearchRules,
+    /// The users who are asked for uploads in the current round, or `None` for all.
+    asked: Option<Users>,
     records: Arc<Vec<RoundRecord>>,
     events: Arc<Mutex<Option<EventFile>>>,
     metrics: Arc<Metrics>,
@@ -88,6 +93,9 @@ impl AggregatorActor {
             start.party::<AggregatorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
         model::restore_model(&mut store, &rosters, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
+        let spoilers = model::stored_spoilers(&mut store, party.round()).await?;
+        let rules = SearchRules::new(&roster);
+        let asked = spoilers.asked(party.round().get(), &rules);
         let (sender, commands) = mpsc::channel(1024);
         let mut actor = Self {
             driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
@@ -104,11 +112,15 @@ impl AggregatorActor {
             snapshot: watch::channel(Arc::new(Snapshot::default())).0,
             announced: Time(0),
             recording: Recording::default(),
+            asked,
+            spoilers,
+            rules,
             records,
             events,
             metrics: options.metrics.clone(),
         };
         actor.carry_out().await?;
+        actor.restore_record().await?;
         // a round must be open in the database before replicas see its ticket
         if let Some(shared) = &actor.shared
             && actor.driver.party()?.phase() == AggregatorPhase::Collecting
@@ -186,6 +198,9 @@ impl AggregatorActor {
         if self.schedule.take_due(Timer::FloorSuffices, now) {
             self.freeze_if_enough().await?;
         }
+        if self.schedule.take_due(Timer::Complete, now) {
+            self.freeze_if_complete().await?;
+        }
         if self.schedule.take_due(Timer::StartRound, now) {
             self.start_round().await?;
         }
@@ -210,11 +225,15 @@ impl AggregatorActor {
         match self.driver.step(event).await? {
             Ok(()) => self.carry_out().await.map(|()| None),
             Err(error) => {
-                self.metrics.refused(error.code());
-                tracing::warn!(what, code = error.code().as_str(), %error, "refused");
+                self.log_refused(what, &error);
                 Ok(Some(error))
             }
         }
+    }
+
+    fn log_refused(&self, what: &str, error: &dphe::Error) {
+        self.metrics.refused(error.code());
+        tracing::warn!(what, code = error.code().as_str(), %error, "refused");
     }
 
     async fn carry_out(&mut self) -> Result<(), Error> {
@@ -226,13 +245,16 @@ impl AggregatorActor {
                     }) = Header::peek(&message)
                     {
                         self.driver.store.put_message(round, kind.number(), &message).await?;
+                        if kind == Kind::Freeze {
+                            self.frozen(&message)?;
+                        }
                     }
                     self.outbox.push(message);
                 }
                 Effect::Send { to: PartyId::User(user), message } => self.answer_user(user, &message)?,
                 Effect::Notify(Notice::Opened { sum, overlap }) => {
                     self.recording.opened(&sum, overlap.map(|overlap| overlap.share_of_singles()));
-                    self.make_model(sum).await?;
+                    self.use_sum(sum).await?;
                 }
                 Effect::Notify(Notice::Finished { round, ending, .. }) => {
                     self.finished(round, ending.unwrap_or(Ending::Aborted)).await?;

@@ -25,7 +25,7 @@ use super::{MAX_POLL, Snapshot};
 use crate::hex;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
-use crate::http::server::{Limits, PartyPermits, Peer, Shutdown, json, read_body};
+use crate::http::server::{BodyMemory, Limits, PartyPermits, Peer, Shutdown, json, read_body};
 use crate::http::{MAX_CHUNK, UPLOAD_OFFSET};
 use crate::telemetry::Metrics;
 
@@ -48,9 +48,11 @@ pub(super) struct AggregatorApi {
     pub(super) permits: Arc<Semaphore>,
     /// Limits the chunks per user.
     pub(super) user_permits: PartyPermits,
+    /// Limits the bytes of complete uploads that wait for their answers.
+    pub(super) memory: BodyMemory,
 }
 
-/// How long a chunk waits for a permit.
+/// How long a chunk waits for a permit, and a complete upload for memory.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a replica waits for a snapshot that another replica has already shown.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -92,6 +94,8 @@ impl AggregatorApi {
         if let Some((hash, ticket)) = &snapshot.ticket
             && seen != Some(*hash)
             && !is_behind
+            // the others learn of the round when it has ended
+            && snapshot.status.asks(user)
         {
             messages.push(ticket.clone());
         }
@@ -282,6 +286,9 @@ async fn receive_chunk(
     if round > current {
         return Err(Problem::from(&dphe::Error::Future { round, current }));
     }
+    if !api.snapshot.borrow().status.asks(user) {
+        return Err(HttpErrorCode::NotAsked.because("this round is for other users"));
+    }
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     if media != Some(Kind::Upload.media_type()) {
         return Err(HttpErrorCode::MediaType.because("the media type is not that of an upload"));
@@ -295,6 +302,11 @@ async fn receive_chunk(
     if chunk.is_empty() {
         return Err(HttpErrorCode::Request.because("the chunk is empty"));
     }
+    // taken after the chunk has arrived, so that a slow sender does not keep others out
+    let completes = offset.saturating_add(chunk.len() as u64) >= total;
+    let memory =
+        tokio::time::timeout(PERMIT_TIMEOUT, api.memory.take(if completes { total } else { 0 })).await;
+    let memory = memory.ok().flatten().ok_or_else(busy)?;
     let stored = api.chunks.put(round, user, offset, total, chunk).await;
     let message = match stored.map_err(|error| storage_problem(&error))? {
         ChunkOutcome::Stored(here) => return Ok((StatusCode::ACCEPTED, offset_header(here)).into_response()),
@@ -312,7 +324,7 @@ async fn receive_chunk(
     let (reply, answer) = UploadReply::new();
     let stopping = || HttpErrorCode::Shutdown.because("the aggregator is stopping");
     api.uploads
-        .send(PendingUpload { user, message, reply, _permits: (user_permit, permit) })
+        .send(PendingUpload { user, message, reply, _permits: (user_permit, permit, memory) })
         .await
         .map_err(|_| stopping())?;
     let ack = answer.await.map_err(|_| stopping())??;

@@ -75,7 +75,15 @@ pub(super) struct Recording {
     sparsity: Option<f64>,
     singles: Option<f64>,
     accuracy: Option<f64>,
+    /// The norm of the average.
+    norm: Option<f64>,
     reason: Option<String>,
+}
+
+/// Returns the norm of the average of a sum, in units of the task's fixed point.
+pub(super) fn norm_of_average(sum: &WeightSum) -> f64 {
+    let squares = |values: &[i64]| values.iter().map(|&value| (value as f64).powi(2)).sum::<f64>();
+    (squares(sum.weights()) + squares(sum.dense())).sqrt() / sum.users().max(1) as f64
 }
 
 impl Recording {
@@ -95,11 +103,27 @@ impl Recording {
         // with a public support every user occupies every position
         self.singles = singles.filter(|_| sum.support().is_none());
         self.users = Some(sum.users());
+        self.norm = Some(norm_of_average(sum));
         self.opened = Some(Instant::now());
     }
 
     pub(super) fn made(&mut self, accuracy: Option<f64>) {
         self.accuracy = accuracy;
+    }
+
+    /// Returns the norm of the average, if the sum was opened.
+    pub(super) fn norm(&self) -> Option<f64> {
+        self.norm
+    }
+
+    /// Replaces the participants by those of the frozen sum. After a restart, the others are unknown.
+    pub(super) fn frozen(&mut self, participants: Vec<u32>) {
+        self.participants = participants;
+    }
+
+    /// Returns the users who came.
+    pub(super) fn participants(&self) -> &[u32] {
+        &self.participants
     }
 
     /// Notes why there will be no new model. Only the first reason is kept.

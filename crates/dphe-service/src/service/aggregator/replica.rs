@@ -118,6 +118,7 @@ async fn run_until(
             ended = run_leader(kit, led.clone(), shared, maker.clone(), events, &options, client, &shutdown) => ended,
         };
         metrics.leads.set(0);
+        metrics.suspects.set(0);
         // only the leader knows the phase
         metrics.set_phase(None);
         match ended {

@@ -5,7 +5,7 @@ use dphe::{Digest, Round, UserId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::http::problem::{HttpErrorCode, Problem};
-use crate::http::server::PartyPermit;
+use crate::http::server::{BodyPermit, PartyPermit};
 use crate::telemetry::Metrics;
 
 /// A complete upload, and where its answer goes.
@@ -14,7 +14,7 @@ pub(super) struct PendingUpload {
     pub(super) message: Bytes,
     pub(super) reply: UploadReply,
     /// Returned when the upload is answered, even if its sender has disconnected long before.
-    pub(super) _permits: (PartyPermit, OwnedSemaphorePermit),
+    pub(super) _permits: (PartyPermit, OwnedSemaphorePermit, BodyPermit),
 }
 
 /// The sender of an answer to an upload.

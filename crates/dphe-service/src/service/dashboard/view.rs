@@ -1,6 +1,7 @@
 //! The HTML of the dashboard. Everything that comes from outside is escaped where it is written.
 
 use core::fmt::Write as _;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ use dphe::wire::Ending;
 use crate::chart::{Chart, Series, Unit};
 use crate::html::{STYLE, escaped, table};
 use crate::kit::Kit;
-use crate::service::aggregator::{RoundRecord, Snapshot};
+use crate::service::aggregator::{AggregatorStatus, RoundRecord, Snapshot};
 use crate::telemetry::Metrics;
 
 /// The styles that reports do not have.
@@ -33,6 +34,8 @@ header { align-items: baseline; display: flex; flex-wrap: wrap; gap: .25rem 1rem
 .people .in { border-left-color: var(--line-3); } .people span { color: var(--soft); display: block; font-size: .85rem; }
 .bad { color: var(--line-2); font-weight: 600; } meter { height: 1.1rem; max-width: 24rem; width: 100%; }
 #problems td:first-child { max-width: 32rem; min-width: 12rem; white-space: normal; }
+#logout { display: block; margin-left: auto; }
+#logout button { background: none; color: inherit; font-size: .85rem; font-weight: 400; padding: 0 .6rem; }
 form { display: grid; gap: .75rem; max-width: 26rem; } label { font-weight: 600; }
 input, button { border: 1px solid var(--soft); border-radius: 6px; font: inherit; padding: .5rem .75rem; }
 button { background: var(--line-1); border-color: var(--line-1); color: var(--back); font-weight: 600; }
@@ -132,7 +135,8 @@ impl View {
     pub(super) fn page(&self, snapshot: &Snapshot) -> String {
         let mut body = format!(
             "<a class=\"skip\" href=\"#rounds\">Skip to the rounds</a>\n\
-             <header><h1>{}</h1><span id=\"live\" role=\"status\">loading</span></header>\n\
+             <header><h1>{}</h1><span id=\"live\" role=\"status\">loading</span>\
+             <form id=\"logout\" method=\"post\" action=\"/logout\"><button>Log out</button></form></header>\n\
              <p class=\"soft\">{}</p>\n<main>\n",
             escaped(&self.name),
             escaped(&self.about)
@@ -180,7 +184,7 @@ impl View {
             Part::People => self.people(snapshot),
             Part::Privacy => self.privacy(records),
             Part::Rounds => rounds(records),
-            Part::Problems => self.problems(records),
+            Part::Problems => self.problems(&snapshot.status, records),
         }
     }
 
@@ -219,18 +223,29 @@ impl View {
 
     fn people(&self, snapshot: &Snapshot) -> String {
         let mut out = String::from("<ul class=\"people\">");
-        let sums = snapshot.records.iter().filter(|r| is_published(r)).count();
+        let set = |users: &[u32]| users.iter().copied().collect::<HashSet<u32>>();
+        let status = &snapshot.status;
+        let (collected, suspects) = (set(&status.collected), set(&status.suspects));
+        let asked = status.asked.as_deref().map(set);
+        let published = || snapshot.records.iter().filter(|r| is_published(r));
+        // one pass over the records, not one per user
+        let mut counts: HashMap<u32, usize> = HashMap::new();
+        published().flat_map(|r| &r.participants).for_each(|&user| *counts.entry(user).or_default() += 1);
+        let sums = published().count();
         for user in &self.users {
-            let here = snapshot.status.collected.contains(user);
-            let count =
-                snapshot.records.iter().filter(|r| is_published(r) && r.participants.contains(user)).count();
-            let (class, now) =
-                if here { (" class=\"in\"", "update received") } else { ("", "no update yet") };
-            let now =
-                if snapshot.status.phase == Some(AggregatorPhase::Idle) { "between rounds" } else { now };
+            let count = counts.get(user).copied().unwrap_or(0);
+            let now = match () {
+                () if status.phase == Some(AggregatorPhase::Idle) => "between rounds",
+                () if collected.contains(user) => "update received",
+                () if asked.as_ref().is_some_and(|asked| !asked.contains(user)) => "not asked in this round",
+                () => "no update yet",
+            };
+            let class = if collected.contains(user) { " class=\"in\"" } else { "" };
+            let suspect = if suspects.contains(user) { "<span class=\"bad\">suspected</span>" } else { "" };
             let _ = write!(
                 out,
-                "<li{class}>user {user}<span>{now}</span><span>in {count} of the last {sums} sums</span></li>"
+                "<li{class}>user {user}{suspect}<span>{now}</span>\
+                 <span>in {count} of the last {sums} sums</span></li>"
             );
         }
         out.push_str("</ul>");
@@ -282,8 +297,11 @@ impl View {
         out
     }
 
-    fn problems(&self, records: &[RoundRecord]) -> String {
+    fn problems(&self, status: &AggregatorStatus, records: &[RoundRecord]) -> String {
         let mut rows: Vec<Vec<String>> = Vec::new();
+        if let Some(what) = suspicion(status) {
+            rows.push(vec![what, String::new(), status.suspects.len().to_string()]);
+        }
         for record in records.iter().rev().filter(|r| !is_published(r)).take(20) {
             let reason = record.reason.clone().unwrap_or_else(|| "see the log".into());
             let what = format!("round {} {}: {reason}", record.round, record.ending);
@@ -305,6 +323,20 @@ impl View {
         }
         table(&["problem", "last", "count"], &rows)
     }
+}
+
+/// Describes the users who are suspected of spoiling rounds.
+fn suspicion(status: &AggregatorStatus) -> Option<String> {
+    const SHOWN: usize = 20;
+    let count = status.suspects.len();
+    if count == 0 {
+        return None;
+    }
+    let users: Vec<String> = status.suspects.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
+    let state =
+        if status.searching { "The search goes on." } else { "Rounds go on without them if possible." };
+    Some(format!("suspected of spoiling rounds: user {}{more}. {state}", users.join(", ")))
 }
 
 fn is_published(record: &RoundRecord) -> bool {

@@ -18,7 +18,7 @@ use super::resources::{ProcessUsage, Sampler, Target};
 use super::setting::Setting;
 #[cfg(not(feature = "postgres"))]
 use crate::args::NO_DATABASE;
-use crate::args::Storage;
+use crate::args::{Database, Storage};
 use crate::cli::CliError;
 use crate::processes::{PartyProcess, stopped};
 
@@ -126,7 +126,9 @@ impl Service {
         let log = |name: &str| directory.join(format!("{name}.log"));
         let spawn = |name: &str, party: PartyId, more: &[String]| {
             let storage = match &self.database {
-                Some(url) if party == PartyId::Aggregator => Storage::Database(url.clone()),
+                Some(url) if party == PartyId::Aggregator => {
+                    Storage::Database(Database { url: url.clone(), insecure: false })
+                }
                 _ => Storage::Directory(data(directory, name)),
             };
             let kit = directory.join("kits").join(party_name(party));

@@ -13,20 +13,31 @@ use crate::store::Archive as _;
 impl AggregatorActor {
     /// Handles an answer of the key generator.
     pub(super) async fn answered(&mut self, message: &Bytes) -> Result<(), Error> {
-        let header = Header::peek(message).ok();
-        // stored before the step, so that a crash in between cannot lose it; `dphe verify` checks it again
-        if let Some(Header { kind, round: Some(round), .. }) = header
-            && round == self.driver.party()?.round()
-        {
+        let Ok(Header { kind, round: Some(round), .. }) = Header::peek(message) else {
+            return self.unexpected_answer("it is not a message");
+        };
+        let current = self.driver.party()?.round();
+        if !matches!(kind, Kind::RoundTicket | Kind::FreezeAck | Kind::RoundResult) {
+            return self.unexpected_answer("the key generator does not send messages of this kind");
+        }
+        if let Err(error) = self.driver.step(AggregatorEvent::Message(message.to_vec())).await? {
+            self.log_refused("answer", &error);
+            return Ok(());
+        }
+        // after the party has checked it, and before its record of it, so that a crash in between cannot lose it
+        if round == current {
             self.driver.store.put_message(round, kind.number(), message).await?;
         }
-        let refused = self.step("answer", AggregatorEvent::Message(message.to_vec())).await?;
-        if refused.is_none()
-            && header.is_some_and(|header| header.kind == Kind::RoundTicket)
-            && self.driver.party()?.phase() == AggregatorPhase::Collecting
-        {
+        self.carry_out().await?;
+        if kind == Kind::RoundTicket && self.driver.party()?.phase() == AggregatorPhase::Collecting {
             self.start_collecting().await?;
         }
+        Ok(())
+    }
+
+    fn unexpected_answer(&mut self, reason: &str) -> Result<(), Error> {
+        self.metrics.refused(ErrorCode::Version);
+        tracing::warn!(reason, "an answer of the key generator is refused");
         Ok(())
     }
 
@@ -42,8 +53,10 @@ impl AggregatorActor {
             && problem.code != ProblemCode::Protocol(ErrorCode::Early)
         {
             // the key generator will not open a sum of these participants
-            let detail: String = problem.detail.chars().take(200).collect();
-            self.recording.problem(format!("the key generator refused the participants: {detail}"));
+            self.recording.problem(format!("the key generator refused the participants: {}", problem.detail));
+            if problem.code == ProblemCode::Protocol(ErrorCode::SetDifference) {
+                self.spoilers.set_refused();
+            }
             self.step("abort", AggregatorEvent::Abort).await?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 use dphe::party::{AggregatorEvent, AggregatorPhase, Party as _};
 
 use super::super::replies::{self, PendingUpload};
+use super::super::spoilers::Users;
 use super::{AggregatorActor, Timer};
 use crate::Error;
 
@@ -10,6 +11,10 @@ impl AggregatorActor {
     pub(super) async fn start_collecting(&mut self) -> Result<(), Error> {
         let (round, clock) = (self.driver.party()?.round(), self.driver.clock);
         self.schedule.set(Timer::FloorSuffices, clock.after(self.collect.time.min.0));
+        if self.asked.is_some() {
+            // the key generator accepts no freeze before
+            self.schedule.set(Timer::Complete, clock.after(self.collect.least.0));
+        }
         if let Some(shared) = &self.shared {
             shared.start(round).await?;
             self.schedule.set(Timer::CountShared, clock.now());
@@ -41,7 +46,26 @@ impl AggregatorActor {
         if self.schedule.time(Timer::FloorSuffices).is_none() {
             self.freeze_if_enough().await?;
         }
+        if self.asked.is_some() && self.schedule.time(Timer::Complete).is_none() {
+            self.freeze_if_complete().await?;
+        }
         Ok(())
+    }
+
+    /// Freezes the participants if all users who were asked have come. The party does so itself if all users were.
+    pub(super) async fn freeze_if_complete(&mut self) -> Result<(), Error> {
+        if self.driver.party()?.collected().len() >= self.most_uploads()? {
+            self.freeze_if_enough().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of uploads after which no more are expected.
+    pub(super) fn most_uploads(&self) -> Result<usize, Error> {
+        // a later roster may not be in force yet
+        let roster = self.driver.party()?.roster();
+        let asked = self.asked.as_ref().map_or_else(|| roster.users().len(), Users::len);
+        Ok(asked.min(roster.task().max_users()))
     }
 
     /// Freezes the participants if there are at least as many as the floor.

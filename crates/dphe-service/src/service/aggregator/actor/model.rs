@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use dphe::party::AggregatorEvent;
-use dphe::wire::{Ending, Rosters};
+use dphe::wire::{Ending, Freeze, Header, Kind, Rosters, Signed};
 use dphe::{Digest, Round, WeightSum};
+use serde::{Deserialize, Serialize};
 
+use super::super::record::norm_of_average;
+use super::super::spoilers::{Spoilers, Users, Verdict};
 use super::super::{AggregatorCommand, NewModel, RoundRecord, past_rounds};
 use super::{AggregatorActor, Timer};
 use crate::Error;
@@ -19,6 +22,27 @@ const SHOWN_RECORDS: usize = 500;
 const PAUSE_AFTER_ABORT: u64 = 1_000;
 
 const LEARNER_PANICKED: Error = Error::Unexpected { what: "the learner panicked" };
+
+/// A record as it is stored, with what the aggregator needs to go on with a search after a restart.
+#[derive(Serialize)]
+struct StoredRecord<'a> {
+    #[serde(flatten)]
+    record: &'a RoundRecord,
+    spoilers: &'a Spoilers,
+}
+
+/// Reads the state of the search for users who spoil rounds from the last record.
+pub(super) async fn stored_spoilers(store: &mut impl Archive, round: Round) -> Result<Spoilers, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Stored {
+        spoilers: Spoilers,
+    }
+    let first = Round::new(round.get().saturating_sub(SHOWN_RECORDS as u64)).unwrap_or(Round::FIRST);
+    let records = store.round_records(first).await?;
+    let last = records.last().and_then(|(_, json)| serde_json::from_str::<Stored>(json).ok());
+    Ok(last.unwrap_or_default().spoilers)
+}
 
 /// Reads the records of the last rounds.
 pub(in super::super) async fn last_records(
@@ -67,6 +91,30 @@ impl AggregatorActor {
         }
     }
 
+    /// Makes the next model from an opened sum, unless the sum is outsized.
+    pub(super) async fn use_sum(&mut self, sum: WeightSum) -> Result<(), Error> {
+        let (round, norm) = (sum.round(), norm_of_average(&sum));
+        if !self.spoilers.is_outsized(norm, &self.rules) {
+            return self.make_model(sum).await;
+        }
+        tracing::warn!(round = round.get(), "the sum is outsized and is not published");
+        self.recording.problem("the average is outsized, compared with those of earlier rounds");
+        // its actions are carried out by the caller
+        match self.driver.step(AggregatorEvent::Reject { round }).await? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Remembers the participants of a frozen sum.
+    pub(super) fn frozen(&mut self, message: &[u8]) -> Result<(), Error> {
+        let round = Header::peek(message)?.round.unwrap_or(Round::FIRST);
+        let freeze: Signed<Freeze> = Signed::decode(message, self.rosters.at(round))?;
+        let users = freeze.message().users.iter().map(|participant| participant.user.get());
+        self.recording.frozen(users.collect());
+        Ok(())
+    }
+
     /// Computes the next model in the background.
     pub(super) async fn make_model(&mut self, sum: WeightSum) -> Result<(), Error> {
         let round = sum.round();
@@ -111,11 +159,23 @@ impl AggregatorActor {
 
     /// Records the end of a round, deletes what is not needed any more, and schedules the next round.
     pub(super) async fn finished(&mut self, round: Round, ending: Ending) -> Result<(), Error> {
+        if self.recording.participants().is_empty() && ending != Ending::Aborted {
+            // the aggregator has restarted since the freeze
+            let messages = self.driver.store.round_messages(round).await?;
+            if let Some((_, freeze)) = messages.into_iter().find(|(kind, _)| *kind == Kind::Freeze.number()) {
+                self.frozen(&freeze)?;
+            }
+        }
+        let norm = self.recording.norm();
         let record = std::mem::take(&mut self.recording).end(round, ending, self.rosters.at(round).floor());
         self.metrics.ended(Some(ending));
-        let (name, reason) = (ending.as_str(), record.reason.as_deref());
-        tracing::info!(round = round.get(), ending = name, users = record.users, reason, "the round is over");
-        let json = serde_json::to_string(&record).unwrap_or_default();
+        log_end(&record);
+        let came: Users = record.participants.iter().copied().collect();
+        let verdict = self.spoilers.ended(round.get(), ending, &came, norm, &self.rules);
+        log_verdict(round, verdict);
+        self.asked = self.spoilers.asked(round.next().get(), &self.rules);
+        let stored = StoredRecord { record: &record, spoilers: &self.spoilers };
+        let json = serde_json::to_string(&stored).unwrap_or_default();
         self.driver.store.put_round_record(round, &json).await?;
         self.write_event(&record);
         let records = Arc::make_mut(&mut self.records);
@@ -134,9 +194,21 @@ impl AggregatorActor {
         }
         self.driver.cancel_alarm();
         self.schedule.cancel(Timer::FloorSuffices);
+        self.schedule.cancel(Timer::Complete);
         let pause = if ending == Ending::Published { 0 } else { PAUSE_AFTER_ABORT };
         self.schedule.set(Timer::StartRound, self.driver.clock.after(pause));
         Ok(())
+    }
+
+    /// Records the end of the last round if a crash has prevented it.
+    pub(super) async fn restore_record(&mut self) -> Result<(), Error> {
+        let ended = self.driver.party()?.ended().map(|ended| (ended.round(), ended.close().message().ending));
+        match ended {
+            Some((round, ending)) if self.records.last().is_none_or(|last| last.round < round.get()) => {
+                self.finished(round, ending).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes a record for TensorBoard. A failure does not stop the task.
@@ -148,4 +220,70 @@ impl AggregatorActor {
             tracing::warn!(%error, file = %events.path().display(), "the TensorBoard file could not be written");
         }
     }
+}
+
+/// Logs the end of a round: as a warning if its sum could not be used.
+fn log_end(record: &RoundRecord) {
+    let (round, ending) = (record.round, record.ending.as_str());
+    let (users, reason) = (record.participants.len(), record.reason.as_deref());
+    match record.ending {
+        Ending::Published => tracing::info!(round, ending, users, reason, "the round is over"),
+        Ending::Aborted => tracing::warn!(round, ending, users, reason, "the round is over without a model"),
+        Ending::Failed | Ending::Rejected => {
+            tracing::warn!(
+                round,
+                ending,
+                users,
+                reason,
+                "the round is over without a model: an upload spoiled it"
+            );
+        }
+    }
+}
+
+/// Logs what a search for users who spoil rounds has found.
+fn log_verdict(round: Round, verdict: Option<Verdict>) {
+    let round = round.get();
+    match verdict {
+        None => {}
+        Some(Verdict::Suspects(users)) => {
+            let suspects = users.len();
+            tracing::warn!(round, suspects, "the next rounds ask fewer users, to find out who spoils rounds");
+        }
+        Some(Verdict::Found(users)) => {
+            let users = list(&users);
+            tracing::error!(round, users, "spoils rounds; rounds go on without this user for a while");
+        }
+        Some(Verdict::Again(users)) => {
+            let users = list(&users);
+            tracing::error!(round, users, "the user was asked again, and the round was spoiled again");
+        }
+        Some(Verdict::Indistinguishable(users)) => {
+            let users = list(&users);
+            tracing::error!(
+                round,
+                users,
+                "one of these users spoils rounds; the floor forbids to find out which"
+            );
+        }
+        Some(Verdict::OutOfFailures(users)) => {
+            let users = list(&users);
+            tracing::error!(
+                round,
+                users,
+                "one of these users spoils rounds; the search ends, because a further failure would end the task"
+            );
+        }
+        Some(Verdict::Inconclusive) => {
+            tracing::warn!(round, "the search ends: the rounds of fewer users were not spoiled");
+        }
+    }
+}
+
+/// Returns a list of users for the log.
+fn list(users: &Users) -> String {
+    const SHOWN: usize = 50;
+    let shown: Vec<String> = users.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if users.len() > SHOWN { ", ..." } else { "" };
+    shown.join(", ") + more
 }

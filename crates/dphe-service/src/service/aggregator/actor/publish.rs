@@ -32,6 +32,7 @@ impl AggregatorActor {
             return Ok(());
         }
         self.metrics.round.set(i64::try_from(status.round).unwrap_or(i64::MAX));
+        self.metrics.suspects.set(i64::try_from(status.suspects.len()).unwrap_or(i64::MAX));
         let new_phase = (status.round, status.phase) != (old.status.round, old.status.phase);
         let mut snapshot = Snapshot { status, records: self.records.clone(), ..(*old).clone() };
         if new_phase {
@@ -73,6 +74,9 @@ impl AggregatorActor {
             rounds: self.rounds,
             phase: Some(party.phase()),
             collected: collected.into_iter().map(UserId::get).collect(),
+            asked: self.asked.as_ref().map(|asked| asked.iter().copied().collect()),
+            suspects: self.spoilers.suspects(party.round().get()).into_iter().collect(),
+            searching: self.spoilers.is_searching(),
             users: self.roster.users().len(),
             over: party.is_idle() && party.round().get() > self.rounds,
         })

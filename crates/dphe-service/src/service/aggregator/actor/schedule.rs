@@ -9,6 +9,8 @@ pub(super) enum Timer {
     StartRound,
     /// From this time on, the floor suffices to freeze the participants.
     FloorSuffices,
+    /// From this time on, the uploads of all users who were asked suffice, if not all users were asked.
+    Complete,
     /// Count the uploads that all replicas have collected.
     CountShared,
     /// Wake the receivers of the snapshot.
@@ -17,7 +19,7 @@ pub(super) enum Timer {
 
 /// The time of each timer that is set.
 #[derive(Debug, Default)]
-pub(super) struct Schedule([Option<Time>; 4]);
+pub(super) struct Schedule([Option<Time>; 5]);
 
 impl Schedule {
     pub(super) fn set(&mut self, timer: Timer, time: Time) {

@@ -7,6 +7,7 @@ use dphe::{Collecting, Round, Threads, UserId};
 
 use super::super::Snapshot;
 use super::super::record::Recording;
+use super::super::spoilers::Users;
 use super::{AggregatorActor, Timer};
 use crate::Error;
 use crate::store::StoreError;
@@ -99,6 +100,27 @@ impl SharedRound {
         Ok(refused.map_or(Ok((collected, uploads)), Err))
     }
 
+    /// Returns the users of a frozen round whose noise is that of another user.
+    async fn users_of_repeated_noise(&self, round: Round, user: UserId) -> Result<Users, Error> {
+        let before = UserId::new(user.get() - 1);
+        let one = self.round_store.upload_records(round, before, 1).await?;
+        let Some(UploadRecord { fingerprints: repeated, .. }) =
+            one.into_iter().find(|record| record.participant.user == user)
+        else {
+            return Ok(Users::new());
+        };
+        let (mut users, mut last) = (Users::from([user.get()]), None);
+        loop {
+            let page = self.round_store.upload_records(round, last, 16).await?;
+            let Some(end) = page.last() else { return Ok(users) };
+            last = Some(end.participant.user);
+            let same = page.iter().filter(|record| {
+                record.participant.user != user && Collecting::share_noise(&repeated, &record.fingerprints)
+            });
+            users.extend(same.map(|record| record.participant.user.get()));
+        }
+    }
+
     /// Publishes a snapshot to all replicas. Only the status is written if nothing else has changed.
     pub(super) async fn publish(&self, old: &Snapshot, new: &Snapshot) -> Result<(), Error> {
         let status = serde_json::to_string(&new.status).unwrap_or_default();
@@ -147,9 +169,11 @@ impl AggregatorActor {
         self.schedule.set(Timer::CountShared, self.driver.clock.after(COUNT_INTERVAL));
         let (users, frozen) = shared.round_store.users(round).await?;
         shared.collected = users;
-        let (count, roster) = (shared.collected.len(), self.driver.party()?.roster());
-        let all = roster.users().len().min(roster.task().max_users());
-        if frozen || out_of_time || count >= all || (floor_suffices && count >= roster.floor()) {
+        let count = shared.collected.len();
+        let (all, roster) = (self.most_uploads()?, self.driver.party()?.roster());
+        let complete = count >= all
+            && (self.asked.is_none() || self.schedule.time(Timer::Complete).is_none_or(|t| t <= now));
+        if frozen || out_of_time || complete || (floor_suffices && count >= roster.floor()) {
             self.freeze_shared(round).await?;
         }
         Ok(())
@@ -160,6 +184,7 @@ impl AggregatorActor {
         self.driver.cancel_alarm();
         self.schedule.cancel(Timer::FloorSuffices);
         self.schedule.cancel(Timer::CountShared);
+        self.schedule.cancel(Timer::Complete);
         let Some(shared) = &mut self.shared else { return Ok(()) };
         shared.round_store.freeze(round).await?;
         let collected = self.driver.party_mut()?.empty();
@@ -174,6 +199,16 @@ impl AggregatorActor {
             // too few participants, repeated noise, or inconsistent rows
             tracing::error!(round = round.get(), %error, "the collected uploads cannot be used");
             self.recording.problem(error.to_string());
+            if let (dphe::Error::NonceReuse { user }, Some(shared)) = (&error, &self.shared) {
+                // both take part in the partial sums, so this round is lost; the next ones do not ask them
+                let users = shared.users_of_repeated_noise(round, *user).await?;
+                tracing::error!(
+                    round = round.get(),
+                    ?users,
+                    "users agree on noise, and are not asked for a while"
+                );
+                self.spoilers.repeated_noise(&users, round.get());
+            }
             self.step("abort", AggregatorEvent::Abort).await?;
         }
         Ok(())
