@@ -6,13 +6,13 @@ use crate::wire::{Close, Encode as _, Ending, RoundTicket, Signed, Unverified, d
 use crate::{Digest, PartyId, Roster, Round};
 
 /// Returns the history before the first round.
-pub(super) fn first(roster: &Roster) -> Digest {
+pub fn first(roster: &Roster) -> Digest {
     hash(domains::HISTORY, &[roster.hash().as_bytes()])
 }
 
 /// Returns the history after one more round. `publish` is the hash of the publish message and the root of the
 /// participants, if the round was published.
-pub(super) fn next(
+pub fn next(
     last: Digest,
     roster: &Roster,
     ticket: &Signed<RoundTicket>,

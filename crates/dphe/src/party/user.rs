@@ -5,14 +5,14 @@ use zeroize::Zeroizing;
 
 use super::context::{OUT_OF_SEQUENCE, Record, Recover, Session, read_point, write_point};
 use super::log::LogPoint;
-use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
+use super::{Action, Notice, Party, PartyContext, PublishedSum, RETRY, Time, history};
 use crate::names::named_enum;
-use crate::scheme::{MaskSeed, UncheckedSum, UserAggregatorSeed, UserSharedSeed};
+use crate::scheme::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{
-    Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
-    RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName, Writer, root_of,
+    Close, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader, RoundTicket, Signed,
+    Upload, UploadAck, UploadName, Writer, root_of,
 };
-use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserKeys, WeightSum};
+use crate::{Digest, Error, PartyId, Roster, Round, Update, User, UserKeys};
 
 /// An event of a user.
 #[derive(Debug)]
@@ -196,6 +196,16 @@ impl UserParty {
         self.model
     }
 
+    /// Returns the history of the task before the current round, as this user has followed it.
+    pub fn history(&self) -> Digest {
+        self.history
+    }
+
+    /// Returns the user with its seeds, for checks of published sums.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
     /// Returns the hash of the current round's ticket, if the user has it.
     pub fn ticket(&self) -> Option<Digest> {
         self.state.ticket().map(Signed::hash)
@@ -348,7 +358,7 @@ impl UserParty {
             return Err(Error::SetSmall { users, floor });
         }
         let included = self.check_inclusion(result.users_root, result.users)?;
-        let sum = self.check_sum(&ticket, publish, result)?;
+        let sum = PublishedSum::new(&self.session.roster, &ticket, publish)?.checked(&self.user)?;
         LogPoint::follow(&mut self.seen, result.log)?;
         let (publish, users_root, model) = (publish.hash(), result.users_root, message.model);
         let checked = CheckedRound { publish, users_root, model, included };
@@ -375,30 +385,6 @@ impl UserParty {
         let leaf = Participant::of(upload, self.user.id()).leaf();
         let root = root_of(leaf, inclusion.index, &inclusion.path, users);
         if root == Some(users_root) { Ok(true) } else { Err(Error::NotMine) }
-    }
-
-    /// Checks that the published sum is the sum of the listed users.
-    fn check_sum(
-        &mut self,
-        ticket: &Signed<RoundTicket>,
-        publish: &Signed<Publish>,
-        result: &RoundResult,
-    ) -> Result<WeightSum, Error> {
-        let (body, message) = (publish.body(), publish.message());
-        if Digest::of_payload(body) != message.sum_hash {
-            return Err(Error::Encoding { reason: "the body is not the one that the header names" });
-        }
-        let params = self.session.params_of(ticket);
-        let (users, key) = (result.users as usize, &self.user.keys().encryption);
-        let context = SumContext { params: &params, users, key };
-        match params.task().receipts() {
-            Receipts::Masked => UncheckedSum::from_bytes(body, &context)?.check(&self.user),
-            // the key generator signed this very sum
-            Receipts::None | Receipts::Checked if message.sum_hash != result.payload_hash => {
-                Err(Error::Proof)
-            }
-            Receipts::None | Receipts::Checked => WeightSum::from_bytes(body, &context),
-        }
     }
 
     fn applied(&mut self, round: Round, model: Vec<u8>, now: Time) -> Result<Vec<Action>, Error> {
