@@ -42,6 +42,12 @@ impl StorageArgs {
         }
     }
 
+    /// Returns whether neither an option nor the environment names a storage.
+    pub(crate) fn is_absent(&self) -> bool {
+        let variable = std::env::var(DATABASE_VARIABLE).is_ok_and(|url| !url.is_empty());
+        self.data.is_none() && self.database.is_none() && !variable
+    }
+
     fn named(&self) -> Storage {
         match (&self.data, &self.database) {
             (Some(directory), _) => Storage::Directory(directory.clone()),

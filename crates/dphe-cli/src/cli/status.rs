@@ -23,6 +23,13 @@ pub(crate) struct Status {
     format: TextFormat,
 }
 
+/// Returns an entry of a status. Sixteen digits of a history are enough to compare.
+fn status_words(name: &str, value: &serde_json::Value) -> String {
+    let text = value.to_string();
+    let text = text.trim_matches('"');
+    if name == "history" { format!("{name} {text:.16}") } else { format!("{name} {text}") }
+}
+
 impl Status {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let kit = Kit::read_with(&self.kit, paper_keys())?;
@@ -42,7 +49,7 @@ impl Status {
                     .into_iter()
                     .flatten()
                     .filter(|(name, _)| !["party", "task"].contains(&name.as_str()))
-                    .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')))
+                    .map(|(name, value)| status_words(name, value))
                     .collect();
                 println!("{:<14} {}", party_name(service), words.join(", "));
             }

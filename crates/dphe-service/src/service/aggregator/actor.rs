@@ -168,6 +168,12 @@ impl<S: LogStore + Archive, M: ModelMaker> AggregatorActor<S, M> {
                 let _ = reply.send(ended.map(Arc::new));
                 Ok(())
             }
+            AggregatorCommand::PastMessages { round, reply } => {
+                let messages =
+                    past_rounds::read_messages(&mut self.driver.store, &self.roster, round).await?;
+                let _ = reply.send(messages);
+                Ok(())
+            }
             AggregatorCommand::ModelMade { round, model } => self.model_made(round, model).await,
         }
     }

@@ -1,9 +1,10 @@
-//! Rounds that ended earlier, for users who are behind.
+//! Rounds that ended earlier, for users who are behind and for members who verify the task.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dphe::party::EndedRound;
-use dphe::wire::Kind;
+use dphe::wire::{Close, Ending, Kind, Signed};
 use dphe::{Roster, Round};
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +44,46 @@ impl PastRounds {
             },
         }
     }
+}
+
+impl PastRounds {
+    /// Returns the messages of a round that has ended, for members who verify it, or nothing if it is not known here.
+    pub(super) async fn messages(&self, round: Round, roster: &Roster) -> Vec<Bytes> {
+        match self {
+            Self::Actor(actor) => {
+                let (reply, answer) = oneshot::channel();
+                let sent = actor.send(AggregatorCommand::PastMessages { round, reply }).await;
+                if sent.is_err() { Vec::new() } else { answer.await.unwrap_or_default() }
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database(store) => match read_messages(&mut (**store).clone(), roster, round).await {
+                Ok(messages) => messages,
+                Err(error) => {
+                    tracing::warn!(%error, round = round.get(), "an earlier round cannot be read");
+                    Vec::new()
+                }
+            },
+        }
+    }
+}
+
+/// Reads the messages of a round that has ended from the archive: all of them but the masked sum of a published round,
+/// which nobody can use any more. Returns nothing if the archive does not have the end of the round yet.
+pub(super) async fn read_messages<S: Archive>(
+    store: &mut S,
+    roster: &Roster,
+    round: Round,
+) -> Result<Vec<Bytes>, Error> {
+    let messages = store.round_messages(round).await?;
+    let find = |kind: Kind| messages.iter().find(|(number, _)| *number == kind.number());
+    let Some((_, close)) = find(Kind::Close) else { return Ok(Vec::new()) };
+    let close: Signed<Close> = Signed::decode(close, roster)?;
+    let published = close.message().ending == Ending::Published;
+    if published && find(Kind::Publish).is_none() {
+        return Ok(Vec::new());
+    }
+    let wanted = |number: u8| !(published && number == Kind::RoundResult.number());
+    Ok(messages.into_iter().filter(|(number, _)| wanted(*number)).map(|(_, bytes)| bytes.into()).collect())
 }
 
 /// Reads a round that has ended from the archive.
