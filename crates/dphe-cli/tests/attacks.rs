@@ -198,7 +198,7 @@ fn user_does_not_talk_to_a_key_generator_in_the_place_of_the_aggregator() {
     assert_eq!(requests.load(Ordering::Relaxed), 0, "nothing was sent");
 }
 
-/// Attack 2. Whoever ends TLS in the aggregator's place sees bodies that are encrypted to the aggregator.
+/// Attack 2. A proxy that ends TLS in the aggregator's place sees bodies that are encrypted to the aggregator.
 #[test]
 fn proxy_that_ends_tls_sees_only_bodies_that_the_key_generator_cannot_open() {
     let told = Deceit::new(Plan { rounds: 1, ..Plan::default() }, |_, _, messages| messages);

@@ -119,8 +119,8 @@ fn a_round_of_206848_weights_costs_a_user_at_most_60_kilobytes() {
     assert!(sizes.download <= 60_000, "{sizes:?}");
 }
 
-/// Slots have to hold the sum of all users, so that the sum itself grows with the logarithm of their number. The list of
-/// participants costs a path.
+/// Slots have to hold the sum of all users, so that the sum itself grows with the logarithm of their number. The list
+/// of participants costs a path.
 #[test]
 fn ten_thousand_participants_cost_a_user_less_than_a_kilobyte() {
     let sizes = sizes(10_000);

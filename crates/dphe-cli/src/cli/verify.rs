@@ -227,7 +227,7 @@ impl Report {
             println!("note  rounds       there are none yet");
         } else if !self.models_recomputed {
             println!(
-                "note  models       not computed again: this needs a user's or the aggregator's kit, and all rounds"
+                "note  models       not computed again: this needs the kit of a user or the aggregator, and all rounds"
             );
         }
         self.rounds.iter().for_each(print_round);
@@ -244,11 +244,11 @@ impl Report {
                 chained.len()
             );
         }
-        match self.followed {
-            Some(round) if round > 0 && self.findings.is_empty() => {
-                println!("ok    own log      this user has the same history and model after round {round}");
-            }
-            _ => {}
+        if let Some(round) = self.followed
+            && round > 0
+            && self.findings.is_empty()
+        {
+            println!("ok    own log      this user has the same history and model after round {round}");
         }
         self.findings.iter().for_each(|finding| println!("bad   task         {finding}"));
         if let Some(comparison) = &self.comparison {
