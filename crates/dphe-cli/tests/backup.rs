@@ -30,7 +30,7 @@ use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, LogStore as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
-use dphe_service::verify::{Replay, Source, check_rounds};
+use dphe_service::verify::{MessageSource, Replay, check_rounds};
 use rand_core::Rng as _;
 use support::process::{Process, processes_with, setting, tail};
 use support::{Plan, SEED, Town, key, model_maker, rng, samples};
@@ -299,7 +299,7 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
             maker: &mut maker,
             users: Vec::new(),
         };
-        for round in check_rounds(roster, Source::Archive, messages, Some(replay)) {
+        for round in check_rounds(roster, MessageSource::Archive, messages, Some(replay)) {
             assert!(round.findings.is_empty(), "{round:?}");
         }
     }

@@ -10,7 +10,7 @@ use dphe::party::{Party as _, PartyContext, Time, UserParty};
 use dphe::wire::Kind;
 use dphe::{Round, Threads, User};
 use dphe_service::store::{Archive as _, LogStore as _, SqliteStore};
-use dphe_service::verify::{CheckedRound, Replay, Source, SumCheck, check_against_user, check_rounds};
+use dphe_service::verify::{CheckedRound, MessageSource, Replay, SumCheck, check_against_user, check_rounds};
 use serde_json::Value;
 use support::process::{Process, processes_with, wait_until};
 use support::{Plan, Town, model_maker};
@@ -172,7 +172,7 @@ fn kept(
     let (key, model) = (kit.user_keys().unwrap().encryption_key().clone(), kit.initial_model().unwrap());
     let mut maker = model_maker(&kit);
     let replay = Replay { model, key, maker: &mut maker, users };
-    let rounds = check_rounds(kit.roster(), Source::User, messages, Some(replay));
+    let rounds = check_rounds(kit.roster(), MessageSource::User, messages, Some(replay));
     // the last round is there in all cases
     assert_eq!(check_against_user(&party, &rounds), Vec::<String>::new(), "{rounds:#?}");
     rounds

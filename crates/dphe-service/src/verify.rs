@@ -106,7 +106,7 @@ pub struct Replay<'a> {
 
 /// Where the messages come from, which says what must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MessageSource {
     /// The aggregator's archive, which has every message.
     Archive,
     /// What an aggregator sends to members: everything but the masked sums of published rounds.
@@ -159,7 +159,7 @@ fn ended_round(roster: &Roster, messages: &RoundMessages) -> Result<Option<Ended
 /// computed again.
 pub fn check_rounds(
     roster: &Roster,
-    source: Source,
+    source: MessageSource,
     messages: Vec<(Round, u8, Vec<u8>)>,
     replay: Option<Replay<'_>>,
 ) -> Vec<CheckedRound> {
@@ -172,7 +172,7 @@ pub fn check_rounds(
 /// Verifies one round after the other.
 pub struct Verifier<'a> {
     roster: &'a Roster,
-    source: Source,
+    source: MessageSource,
     replay: Option<Replay<'a>>,
     chain: Chain,
 }
@@ -197,7 +197,7 @@ struct Chain {
 
 impl<'a> Verifier<'a> {
     /// Creates a verifier. With `replay`, it expects the rounds from the first one on.
-    pub fn new(roster: &'a Roster, source: Source, replay: Option<Replay<'a>>) -> Self {
+    pub fn new(roster: &'a Roster, source: MessageSource, replay: Option<Replay<'a>>) -> Self {
         let model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
         Self { roster, source, replay, chain: Chain { model, ..Chain::default() } }
     }

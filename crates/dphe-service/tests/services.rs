@@ -17,7 +17,7 @@ use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, SqliteStore};
-use dphe_service::verify::{Replay, Source, check_rounds};
+use dphe_service::verify::{MessageSource, Replay, check_rounds};
 use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -132,7 +132,7 @@ fn findings(town: &Town, messages: &Messages) -> Vec<(u64, Vec<String>)> {
         maker: &mut maker,
         users: Vec::new(),
     };
-    let rounds = check_rounds(kit.roster(), Source::Archive, messages.clone(), Some(replay));
+    let rounds = check_rounds(kit.roster(), MessageSource::Archive, messages.clone(), Some(replay));
     rounds.into_iter().map(|round| (round.round, round.findings)).collect()
 }
 

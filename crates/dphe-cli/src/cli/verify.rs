@@ -16,7 +16,8 @@ use dphe_service::store::{Archive, LogStore, SqliteStore};
 use dphe_service::verify::export::{Comparison, Export};
 use dphe_service::verify::fetch::RoundFetcher;
 use dphe_service::verify::{
-    CheckedLog, CheckedRound, Replay, Source, SumCheck, Verifier, check_against_user, check_log, check_rounds,
+    CheckedLog, CheckedRound, MessageSource, Replay, SumCheck, Verifier, check_against_user, check_log,
+    check_rounds,
 };
 use zeroize::Zeroizing;
 
@@ -117,8 +118,8 @@ impl Verify {
             rounds
         } else {
             let source = match kit.party() {
-                PartyId::User(_) => Source::User,
-                PartyId::Aggregator | PartyId::KeyGenerator => Source::Archive,
+                PartyId::User(_) => MessageSource::User,
+                PartyId::Aggregator | PartyId::KeyGenerator => MessageSource::Archive,
             };
             check_rounds(kit.roster(), source, messages.unwrap_or_default(), replay)
         };
@@ -146,7 +147,7 @@ async fn fetch_and_check(
     let status: serde_json::Value =
         serde_json::from_slice(&ask_status(kit, PartyId::Aggregator).await?.body)?;
     let mut fetcher = RoundFetcher::new(kit)?;
-    let mut verifier = Verifier::new(kit.roster(), Source::Aggregator, replay);
+    let mut verifier = Verifier::new(kit.roster(), MessageSource::Aggregator, replay);
     let (mut rounds, mut round) = (Vec::new(), Round::FIRST);
     while let Some(messages) = fetcher.round(round).await? {
         rounds.push(verifier.check(round, &messages, false));

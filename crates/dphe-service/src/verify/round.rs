@@ -10,12 +10,12 @@ use dphe::wire::{
 use dphe::{Digest, Error, PublicSupport, Receipts, Roster, Round, UserId, WeightSum};
 
 use super::export::RoundHead;
-use super::{Chain, CheckedRound, Replay, RoundMessages, Source, SumCheck};
+use super::{Chain, CheckedRound, MessageSource, Replay, RoundMessages, SumCheck};
 use crate::hex;
 
 pub(super) struct RoundCheck<'a> {
     pub(super) roster: &'a Roster,
-    pub(super) source: Source,
+    pub(super) source: MessageSource,
     pub(super) round: Round,
     /// The last stored round may be published and not closed yet.
     pub(super) is_last: bool,
@@ -65,7 +65,7 @@ impl RoundCheck<'_> {
         let users = all.signed.as_ref().map_or(0, |result| result.message().users as usize);
         let (round, ending) = (self.round.get(), all.close.as_ref().map(|close| close.message().ending));
         // a user keeps no close message of a round that it saw published
-        let ending = if self.source == Source::User { all.ending() } else { ending };
+        let ending = if self.source == MessageSource::User { all.ending() } else { ending };
         CheckedRound { round, ending, users, sum, head, findings: self.findings }
     }
 
@@ -145,7 +145,7 @@ impl RoundCheck<'_> {
 
     /// Reports what cannot be checked because it is missing.
     fn check_presence(&mut self, all: &Messages) {
-        if self.source == Source::User {
+        if self.source == MessageSource::User {
             let ticket = all.ticket.is_some() || all.ending().is_none();
             self.require(ticket, "the round has ended, but the ticket is missing");
             return;
@@ -169,7 +169,7 @@ impl RoundCheck<'_> {
                     "the round was published, but the key generator's acknowledgement of the freeze is missing",
                 ),
                 (
-                    all.result.is_some() || self.source == Source::Aggregator,
+                    all.result.is_some() || self.source == MessageSource::Aggregator,
                     "the round was published, but the key generator's result is missing",
                 ),
             ] {
@@ -327,7 +327,7 @@ impl RoundCheck<'_> {
         let check = match self.roster.task().receipts() {
             // the signature of the key generator is the check
             Receipts::None | Receipts::Checked => SumCheck::Checked,
-            Receipts::Masked if self.source == Source::Archive => SumCheck::Read,
+            Receipts::Masked if self.source == MessageSource::Archive => SumCheck::Read,
             Receipts::Masked => SumCheck::Chained,
         };
         Ok((sum.unchecked(&replay.key)?, check))
