@@ -31,7 +31,7 @@ use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, LogStore as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
-use dphe_service::verify::{Replay, check_rounds};
+use dphe_service::verify::{MessageSource, Replay, check_rounds};
 use rand_core::Rng as _;
 use support::process::{Process, processes_with, setting, tail};
 use support::{Plan, SEED, Town, key, model_maker, rng, samples};
@@ -300,8 +300,9 @@ async fn check(town: &Town, all: &[Process], victim: usize, outcome: Outcome) {
             model: kit.initial_model().unwrap(),
             key: kit.encryption_key().unwrap(),
             maker: &mut maker,
+            users: Vec::new(),
         };
-        for round in check_rounds(roster, &messages, Some(replay)) {
+        for round in check_rounds(roster, MessageSource::Archive, messages, Some(replay)) {
             assert!(round.findings.is_empty(), "{round:?}");
         }
     }

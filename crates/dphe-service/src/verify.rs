@@ -1,18 +1,28 @@
-//! Verifies the stored messages of rounds: the signatures, the sets of participants, that each message refers to the
-//! one before, and that each model follows from the model before it and the opened sum.
+//! Verifies the messages of rounds: the signatures, the sets of participants, that each message refers to the one
+//! before, the history of the task, and that each model follows from the model before it and the published sum.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `round` | the checks of one round |
+//! | [`export`] | what two members compare |
+//! | [`fetch`] | the messages of earlier rounds, from the aggregator |
 
-use std::collections::BTreeMap;
+pub mod export;
+pub mod fetch;
+mod round;
 
-use dphe::party::EndedRound;
+use std::collections::{BTreeMap, BTreeSet};
+
 use dphe::party::log::Log;
-use dphe::wire::{
-    Close, Ending, Freeze, FreezeAck, Kind, Message, Outcome, ParticipantTree, Publish, Rosters, RoundResult,
-    RoundTicket, Signed,
-};
-use dphe::{Digest, PartyId, Receipts, Roster, Round};
+use dphe::party::{EndedRound, Party as _, UserParty, history};
+use dphe::wire::{Ending, Kind, LastOutcome, Rosters};
+use dphe::{Digest, PartyId, Roster, Round, User, UserId};
 use dphe_paillier::EncryptionKey;
+use export::RoundHead;
+use round::RoundCheck;
 use serde::{Serialize, Serializer};
 
+use crate::hex;
 use crate::learning::ModelMaker;
 
 /// The result of checking one round.
@@ -25,6 +35,10 @@ pub struct CheckedRound {
     pub ending: Option<Ending>,
     /// The number of participants.
     pub users: usize,
+    /// What was done with the published sum.
+    pub sum: SumCheck,
+    /// What members compare, unless the ticket is missing.
+    pub head: Option<RoundHead>,
     /// What is wrong. Empty if everything is valid.
     pub findings: Vec<String>,
 }
@@ -38,6 +52,22 @@ impl CheckedRound {
 
 fn ending_name<S: Serializer>(ending: &Option<Ending>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(ending.map_or("open", Ending::as_str))
+}
+
+/// What was done with the published sum of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SumCheck {
+    /// There is none, or no model was computed from it.
+    None,
+    /// The model was computed from it. An aggregator does not have the seeds to check it.
+    Read,
+    /// It was checked again, with the seeds of the round or by the key generator's signature, and the model was
+    /// computed from it.
+    Checked,
+    /// The model was computed from it. The seeds of the round are forgotten, so only the history in later tickets
+    /// confirms it.
+    Chained,
 }
 
 /// The result of checking a log.
@@ -60,7 +90,7 @@ pub fn check_log(party: PartyId, rosters: impl Into<Rosters>, log: &[u8]) -> Res
     let recovered = Log::recover(party, Log::roster_of(party, &rosters, log), log)?;
     let point = recovered.log.point();
     let torn = log.len() - recovered.valid;
-    Ok(CheckedLog { records: point.seq, head: crate::hex::encode(point.head.as_bytes()), torn })
+    Ok(CheckedLog { records: point.seq, head: hex::encode(point.head.as_bytes()), torn })
 }
 
 /// What is needed to compute the models of a task again.
@@ -71,6 +101,31 @@ pub struct Replay<'a> {
     pub key: EncryptionKey,
     /// Computes models from sums.
     pub maker: &'a mut dyn ModelMaker,
+    /// The user whose seeds sums are checked with, once or twice: with the seeds of its kit and of its log.
+    pub users: Vec<&'a User>,
+}
+
+/// Where the messages come from, which says what must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageSource {
+    /// The aggregator's archive, which has every message.
+    Archive,
+    /// What an aggregator sends to members: everything but the masked sums of published rounds.
+    Aggregator,
+    /// What a user keeps: the messages that it was told, which do not name the participants.
+    User,
+}
+
+/// The messages of one round, by the number of their kind.
+pub type RoundMessages = BTreeMap<u8, Vec<u8>>;
+
+/// Groups messages by their round.
+pub fn by_round(messages: Vec<(Round, u8, Vec<u8>)>) -> BTreeMap<Round, RoundMessages> {
+    let mut rounds: BTreeMap<Round, RoundMessages> = BTreeMap::new();
+    for (round, kind, bytes) in messages {
+        rounds.entry(round).or_default().insert(kind, bytes);
+    }
+    rounds
 }
 
 /// Computes the models of all published rounds again from stored messages. Nothing is verified.
@@ -79,17 +134,13 @@ pub struct Replay<'a> {
 /// If a stored message or sum cannot be read.
 pub fn replay_models(
     rosters: impl Into<Rosters>,
-    messages: &[(Round, u8, Vec<u8>)],
+    messages: Vec<(Round, u8, Vec<u8>)>,
     replay: Replay<'_>,
 ) -> Result<Vec<Vec<u8>>, dphe::Error> {
-    let Replay { mut model, key, maker } = replay;
+    let Replay { mut model, key, maker, .. } = replay;
     let rosters = rosters.into();
-    let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
-    for (round, kind, bytes) in messages {
-        rounds.entry(*round).or_default().insert(*kind, bytes);
-    }
     let mut models = Vec::new();
-    for (&round, messages) in &rounds {
+    for (&round, messages) in &by_round(messages) {
         let roster = rosters.at(round);
         let Some(ended) = ended_round(roster, messages)? else { continue };
         let Some(sum) = ended.sum_unchecked(roster, &key)? else { continue };
@@ -100,222 +151,112 @@ pub fn replay_models(
 }
 
 /// Puts a round that has ended together from its stored messages.
-fn ended_round(roster: &Roster, messages: &BTreeMap<u8, &[u8]>) -> Result<Option<EndedRound>, dphe::Error> {
-    let bytes = |kind: Kind| messages.get(&kind.number()).copied();
+fn ended_round(roster: &Roster, messages: &RoundMessages) -> Result<Option<EndedRound>, dphe::Error> {
+    let bytes = |kind: Kind| messages.get(&kind.number()).map(|bytes| &bytes[..]);
     let Some((ticket, close)) = bytes(Kind::RoundTicket).zip(bytes(Kind::Close)) else { return Ok(None) };
     let published = bytes(Kind::Freeze).zip(bytes(Kind::Publish));
     EndedRound::from_messages(roster, ticket, close, published).map(Some)
 }
 
-/// Verifies the messages of rounds that an aggregator has stored. With `replay`, the messages must begin with round 1,
-/// and every model is computed again.
+/// Verifies the stored messages of rounds. With `replay`, the messages must begin with round 1, and every model is
+/// computed again.
 pub fn check_rounds(
     rosters: impl Into<Rosters>,
-    messages: &[(Round, u8, Vec<u8>)],
-    mut replay: Option<Replay<'_>>,
+    source: MessageSource,
+    messages: Vec<(Round, u8, Vec<u8>)>,
+    replay: Option<Replay<'_>>,
 ) -> Vec<CheckedRound> {
-    let mut rounds: BTreeMap<Round, BTreeMap<u8, &[u8]>> = BTreeMap::new();
-    for (round, kind, bytes) in messages {
-        rounds.entry(*round).or_default().insert(*kind, bytes);
-    }
-    let rosters = rosters.into();
-    let mut model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
-    let mut records = None;
-    let mut checked: Vec<CheckedRound> = Vec::new();
+    let rounds = by_round(messages);
     let last = rounds.keys().next_back().copied();
-    for (round, messages) in &rounds {
-        let is_last = Some(*round) == last;
-        let mut check =
-            Check { roster: rosters.at(*round), round: *round, is_last, messages, findings: Vec::new() };
-        let ending = check.run(&mut model, &mut records, replay.as_mut());
-        let expected = match checked.last() {
-            Some(last) => last.round + 1,
-            None if replay.is_some() => 1,
-            None => round.get(),
-        };
-        if expected != round.get() {
-            check.findings.push("the round before it is missing".into());
-        }
-        let (ending, users) = ending;
-        checked.push(CheckedRound { round: round.get(), ending, users, findings: check.findings });
-    }
-    checked
+    let mut verifier = Verifier::new(rosters, source, replay);
+    rounds.iter().map(|(round, messages)| verifier.check(*round, messages, Some(*round) == last)).collect()
 }
 
-struct Check<'a> {
-    roster: &'a Roster,
-    round: Round,
-    /// The last stored round may be published and not closed yet.
-    is_last: bool,
-    messages: &'a BTreeMap<u8, &'a [u8]>,
-    findings: Vec<String>,
+/// Verifies one round after the other.
+pub struct Verifier<'a> {
+    rosters: Rosters,
+    source: MessageSource,
+    replay: Option<Replay<'a>>,
+    chain: Chain,
 }
 
-impl Check<'_> {
-    fn read<M: Message>(&mut self) -> Option<Signed<M>> {
-        let bytes = self.messages.get(&M::KIND.number())?;
-        match Signed::<M>::decode(bytes, self.roster) {
-            Ok(message) if message.round() == self.round => Some(message),
-            Ok(_) => {
-                self.findings.push(format!("the {} belongs to another round", M::KIND));
-                None
-            }
-            Err(error) => {
-                self.findings.push(format!("the {}: {error}", M::KIND));
-                None
-            }
-        }
+/// What one round hands on to the next.
+#[derive(Debug, Default)]
+struct Chain {
+    /// The last round that was checked.
+    last: Option<Round>,
+    /// The digest of the latest published model.
+    model: Option<Digest>,
+    /// The length of the key generator's log in the last ticket.
+    records: Option<u64>,
+    /// The history of the task after the last round, and the key generator's outcome of that round.
+    history: Option<Digest>,
+    outcome: Option<LastOutcome>,
+    /// The sets of users whose sums were released on one model, and that model.
+    released: (Option<Digest>, Vec<BTreeSet<UserId>>),
+    /// How many sums were opened or failed.
+    opened: u32,
+}
+
+impl<'a> Verifier<'a> {
+    /// Creates a verifier. With `replay`, it expects the rounds from the first one on.
+    pub fn new(
+        rosters: impl Into<Rosters>,
+        source: MessageSource,
+        replay: Option<Replay<'a>>,
+    ) -> Self {
+        let model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
+        Self { rosters: rosters.into(), source, replay, chain: Chain { model, ..Chain::default() } }
     }
 
-    fn require(&mut self, holds: bool, finding: &str) {
-        if !holds {
-            self.findings.push(finding.to_owned());
-        }
-    }
-
-    /// Computes the model of the round again from the published sum.
-    fn recompute(&mut self, ended: &EndedRound, published: Digest, replay: &mut Replay<'_>) {
-        let sum = match ended.sum_unchecked(self.roster, &replay.key) {
-            Ok(Some(sum)) => sum,
-            Ok(None) => return,
-            Err(error) => return self.findings.push(format!("the published sum cannot be read: {error}")),
+    /// Verifies the messages of the next round. The last stored round may not have ended yet.
+    pub fn check(&mut self, round: Round, messages: &RoundMessages, is_last: bool) -> CheckedRound {
+        let expected = match self.chain.last {
+            Some(last) => last.next(),
+            None if self.replay.is_some() => Round::FIRST,
+            None => round,
         };
-        // an aggregator that cannot compute a model publishes the one before
-        if let Ok(model) = replay.maker.next_model(&sum, &replay.model) {
-            replay.model = model;
+        let mut findings = Vec::new();
+        if expected != round {
+            findings.push("the round before it is missing".into());
+            (self.chain.history, self.chain.outcome) = (None, None);
         }
-        self.require(
-            Digest::of_model(&replay.model) == published,
-            "the published model does not follow from the sum",
-        );
+        let (roster, source) = (self.rosters.at(round), self.source);
+        if round == Round::FIRST {
+            self.chain.history = Some(history::first(roster));
+            self.chain.outcome = Some(LastOutcome::None);
+        } else if roster.first_round() == round {
+            self.chain.history = self.chain.history.map(|last| history::with_roster(last, roster.hash()));
+        }
+        self.chain.last = Some(round);
+        let check = RoundCheck { roster, source, round, is_last, messages, findings };
+        check.run(&mut self.chain, self.replay.as_mut())
     }
+}
 
-    /// Returns how the round ended and the number of participants. `model` and `records` carry the published model
-    /// and the length of the key generator's log from round to round, and `replay` carries the model itself.
-    fn run(
-        &mut self,
-        model: &mut Option<Digest>,
-        records: &mut Option<u64>,
-        replay: Option<&mut Replay<'_>>,
-    ) -> (Option<Ending>, usize) {
-        let roster = self.roster;
-        let ticket = self.read::<RoundTicket>();
-        let freeze = self.read::<Freeze>();
-        let ack = self.read::<FreezeAck>();
-        let result = self.read::<RoundResult>();
-        let publish = self.read::<Publish>();
-        let close = self.read::<Close>();
-        if let Some(ticket) = &ticket {
-            let message = ticket.message();
-            self.require(message.policy == roster.task().policy_hash(), "the ticket names another policy");
-            self.require(message.roster == roster.hash(), "the ticket names another roster");
-            self.require(
-                model.is_none_or(|model| model == message.model),
-                "the round does not start from the last published model",
-            );
-            *model = Some(message.model);
-            let seq = message.log.seq;
-            self.require(
-                records.is_none_or(|last| seq > last),
-                "the key generator's log is shorter than before",
-            );
-            *records = Some(seq);
-        }
-        if let (Some(ticket), Some(freeze)) = (&ticket, &freeze) {
-            self.require(freeze.message().ticket == ticket.hash(), "the freeze refers to another ticket");
-        }
-        if let (Some(freeze), Some(ack)) = (&freeze, &ack) {
-            self.require(ack.message().freeze == freeze.hash(), "the acknowledgement is for another freeze");
-        }
-        if let (Some(freeze), Some(result)) = (&freeze, &result) {
-            let same = result.message().users as usize == freeze.message().users.len();
-            self.require(same, "the sum and the freeze have different numbers of participants");
-        }
-        let ending = close.as_ref().map(|close| close.message().ending);
-        // the aggregator signs the close message itself, so a publish message alone counts too
-        if ending == Some(Ending::Published) || publish.is_some() {
-            self.require(publish.is_some(), "the round was published, but the publish message is missing");
-            // report what cannot be checked because it is missing
-            for (kept, finding) in [
-                (
-                    close.is_some() || self.is_last,
-                    "the round was published, but the close message is missing",
-                ),
-                (
-                    ending.is_none_or(|ending| ending == Ending::Published),
-                    "the round was published, but the close message says that it was not",
-                ),
-                (ticket.is_some(), "the round was published, but the ticket is missing"),
-                (freeze.is_some(), "the round was published, but the freeze is missing"),
-                (
-                    ack.is_some(),
-                    "the round was published, but the key generator's acknowledgement of the freeze is missing",
-                ),
-                (result.is_some(), "the round was published, but the key generator's result is missing"),
-            ] {
-                self.require(kept, finding);
+/// Compares rounds that were verified with what a user knows from its own log. Returns what is wrong.
+pub fn check_against_user(party: &UserParty, rounds: &[CheckedRound]) -> Vec<String> {
+    // the user's current round has not ended for it
+    let known = party.round().get() - 1;
+    let Some(last) = rounds.iter().find(|checked| checked.round == known) else {
+        return match known {
+            0 => Vec::new(),
+            _ => {
+                vec![format!("this user has followed the task to the end of round {known}, which is missing")]
             }
-        }
-        let Some(publish) = publish else { return (ending, 0) };
-        let message = publish.message();
-        let users = freeze.as_ref().map_or(0, |freeze| freeze.message().users.len());
-        match message.check_result(roster, self.round) {
-            Err(_) => {
-                self.require(false, "the published result is not signed by the key generator");
-            }
-            Ok(signed) => {
-                let signed = signed.message();
-                if let Some(freeze) = &freeze {
-                    let root = ParticipantTree::new(&freeze.message().users).root();
-                    self.require(
-                        signed.users_root == root,
-                        "the frozen participants are not those of the result",
-                    );
-                }
-                let hash = Digest::of_sum_bytes(publish.body());
-                self.require(hash == message.sum_hash, "the stored sum is not the published one");
-                self.require(
-                    roster.task().receipts() == Receipts::Masked || signed.payload_hash == hash,
-                    "the published sum is not the one that the key generator signed",
-                );
-            }
-        }
-        if let Some(result) = &result {
-            self.require(
-                Digest::of_sum_bytes(result.body()) == result.message().payload_hash,
-                "the stored sum is not the one that the key generator signed",
-            );
-            self.require(
-                message.result.hash() == result.hash(),
-                "the published result is not the one received",
-            );
-            self.require(
-                result.message().outcome == Outcome::Released,
-                "the round was published without a sum",
-            );
-        }
-        if let Some(freeze) = &freeze {
-            let users = &freeze.message().users;
-            let ascending = users.is_sorted_by(|a, b| a.user < b.user);
-            let known = users.iter().all(|one| roster.contains(one.user));
-            self.require(ascending && known, "the participants contain a duplicate or an unknown user");
-            self.require(users.len() >= roster.floor(), "there are fewer participants than the floor");
-            if let Some(ticket) = &ticket {
-                let signed = users.iter().all(|one| one.verify(roster, self.round, ticket.hash()).is_ok());
-                self.require(signed, "a participant did not sign an upload for this round");
-            }
-        }
-        let ended = ended_round(roster, self.messages).ok().flatten();
-        if let (Some(replay), Some(ended)) = (replay, &ended) {
-            self.recompute(ended, message.model, replay);
-        }
-        if let Some(close) = &close {
-            self.require(
-                close.message().publish == publish.hash(),
-                "the close message refers to another publish message",
-            );
-        }
-        *model = Some(message.model);
-        (ending, users)
+        };
+    };
+    let Some(head) = &last.head else { return Vec::new() };
+    let mut findings = Vec::new();
+    let Some((history, model)) = party.history().zip(party.model()) else { return Vec::new() };
+    // the user's history has the new roster already, if one is in force from its current round on
+    let after = head.history.as_deref().and_then(hex::decode).map(Digest::from_bytes);
+    let changed = after.map(|after| history::with_roster(after, party.roster().hash()));
+    if ![after, changed].contains(&Some(history)) {
+        findings.push(format!("this user has another history after round {known}"));
     }
+    if head.model != hex::encode(model.as_bytes()) {
+        findings.push(format!("this user has another model after round {known}"));
+    }
+    findings
 }

@@ -36,7 +36,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-OTHER_MEDIA = ["text/plain", "application/vnd.dphe.v1.result", "application/vnd.dphe.v1.close; charset=utf-8"]
+OTHER_MEDIA = ["text/plain", "application/vnd.dphe.v2.result", "application/vnd.dphe.v2.close; charset=utf-8"]
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 
 
@@ -69,7 +69,7 @@ def messages(draw, kind):
 
 
 for kind in KINDS:
-    media = f"application/vnd.dphe.v1.{kind}"
+    media = f"application/vnd.dphe.v2.{kind}"
     schemathesis.openapi.media_type(media, messages(kind))
 
     @schemathesis.serializer(media)

@@ -142,7 +142,9 @@ async fn openapi_describes_every_route() {
                     Err(error) => panic!("{method} {path}: {error}"),
                 };
                 if methods.contains(method.as_str()) {
-                    assert!(![404, 405].contains(&status), "{method} {path}: {status}");
+                    // the only round has not ended
+                    let absent = status == 404 && path != "/v1/rounds/{round}";
+                    assert!(!absent && status != 405, "{method} {path}: {status}");
                     let operation = &item[method.as_str().to_lowercase()];
                     if !operation.is_null() {
                         let described = operation["responses"].get(status.to_string());

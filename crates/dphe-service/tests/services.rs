@@ -17,7 +17,7 @@ use dphe_service::service::aggregator::{AggregatorService, RoundRecord, Snapshot
 use dphe_service::service::user::UserSummary;
 use dphe_service::service::{ServiceOptions, key_generator, user};
 use dphe_service::store::{Archive as _, SqliteStore};
-use dphe_service::verify::{Replay, check_rounds};
+use dphe_service::verify::{MessageSource, Replay, check_rounds};
 use support::{Plan, SEED, Town, model_maker, samples};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -126,9 +126,13 @@ async fn stored_messages(town: &Town) -> Messages {
 fn findings(town: &Town, messages: &Messages) -> Vec<(u64, Vec<String>)> {
     let kit = town.kit("aggregator");
     let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone()).unwrap();
-    let replay =
-        Replay { model: kit.initial_model().unwrap(), key: kit.encryption_key().unwrap(), maker: &mut maker };
-    let rounds = check_rounds(kit.roster(), messages, Some(replay));
+    let replay = Replay {
+        model: kit.initial_model().unwrap(),
+        key: kit.encryption_key().unwrap(),
+        maker: &mut maker,
+        users: Vec::new(),
+    };
+    let rounds = check_rounds(kit.rosters(), MessageSource::Archive, messages.clone(), Some(replay));
     rounds.into_iter().map(|round| (round.round, round.findings)).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::party::{Action, PartyContext, Time, UserParty};
 use crate::scheme::RoundParams;
 use crate::scheme::mask::{Blind, MaskSum};
 use crate::scheme::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
-use crate::wire::{Publish, RoundTicket, Signed, Upload, UploadName};
+use crate::wire::{AgreementKey, Message, Publish, RoundTicket, Signed, Upload, UploadName};
 use crate::{
     Digest, Error, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig, TaskId,
     TaskParams, Update, User, UserId, UserKeys,
@@ -61,6 +61,34 @@ pub fn start_user(
     now: Time,
 ) -> Result<(UserParty, Vec<Action>), Error> {
     UserParty::start_unchecked(keys, context, now)
+}
+
+/// Moves the keys of a user to another task, for example one with a larger clip. See [`start_user`].
+pub fn with_task(keys: UserKeys, task: TaskParams) -> UserKeys {
+    UserKeys { task, ..keys }
+}
+
+/// Signs any message, for tests of parties that do not follow the protocol.
+pub fn sign<M: Message>(
+    identity: &IdentityKey,
+    task: TaskId,
+    sender: PartyId,
+    round: Round,
+    message: M,
+    body: Vec<u8>,
+) -> Vec<u8> {
+    Signed::sign(identity, task, sender, round, message, body).to_bytes()
+}
+
+/// Decrypts the content of an upload with any agreement key.
+///
+/// # Errors
+/// [`Error::Body`] if the content was not encrypted to this key.
+pub fn open_upload(key: &AgreementKey, roster: &Roster, upload: &Signed<Upload>) -> Result<Vec<u8>, Error> {
+    let PartyId::User(user) = upload.from() else { return Err(Error::Signature) };
+    let name =
+        UploadName { task: roster.task().id(), round: upload.round(), user, ticket: upload.message().ticket };
+    key.open(name, upload.body())
 }
 
 /// Signs the upload of a content that was sealed before the ticket existed, for load generators. The masks of such a

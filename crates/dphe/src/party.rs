@@ -6,13 +6,13 @@
 
 mod aggregator;
 mod context;
-mod history;
+pub mod history;
 mod key_generator;
 pub mod log;
 mod user;
 
 pub use aggregator::{
-    AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, EndedRound, Intake, IntakeRound,
+    AggregatorEvent, AggregatorParty, AggregatorPhase, Checked, EndedRound, Intake, IntakeRound, PublishedSum,
 };
 pub use context::{IdentityKeys, PartyContext};
 #[cfg(test)]

@@ -69,6 +69,12 @@ impl StorageArgs {
         }
     }
 
+    /// Returns whether neither an option nor the environment names a storage.
+    pub(crate) fn is_absent(&self) -> bool {
+        let variable = std::env::var(DATABASE_VARIABLE).is_ok_and(|url| !url.is_empty());
+        self.data.is_none() && self.database.is_none() && !variable
+    }
+
     fn named(&self) -> Storage {
         let database = |url| Storage::Database(Database { url, insecure: self.insecure_database });
         match (&self.data, &self.database) {

@@ -63,6 +63,7 @@ impl Join {
             Ok::<_, CliError>(user::run(&kit, store, trainer, maker, options, stop).await?)
         })?;
         println!("rounds       {}, of which {} include this user's update", summary.rounds, summary.included);
+        println!("history      round {}, history {:.16}", summary.round, summary.history);
         match (&self.output, &summary.model) {
             (Some(path), Some(bytes)) => {
                 let weights = GlobalWeights::from_bytes(bytes)?.into_weights();

@@ -24,6 +24,26 @@ pub(crate) struct Status {
     format: TextFormat,
 }
 
+/// Returns the entries of a status. The round and the history before it come first, because members compare them; 16
+/// digits of the history are enough for that.
+fn status_words(status: &serde_json::Value) -> Vec<String> {
+    let rank = |name: &str| match name {
+        "round" => 0,
+        "history" => 1,
+        _ => 2,
+    };
+    let entries = status.as_object().into_iter().flatten();
+    let mut entries: Vec<_> =
+        entries.filter(|(name, _)| !["party", "task"].contains(&name.as_str())).collect();
+    entries.sort_by_key(|(name, _)| rank(name));
+    let word = |(name, value): (&String, &serde_json::Value)| {
+        let text = value.to_string();
+        let text = text.trim_matches('"');
+        if name == "history" { format!("{name} {text:.16}") } else { format!("{name} {text}") }
+    };
+    entries.into_iter().map(word).collect()
+}
+
 impl Status {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let kit = Kit::read_with(&self.kit, paper_keys())?;
@@ -43,13 +63,7 @@ impl Status {
             // a peer wrote it
             let status = clean_json(serde_json::from_slice(&answer.body)?);
             if self.format == TextFormat::Text {
-                let words: Vec<String> = status
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .filter(|(name, _)| !["party", "task"].contains(&name.as_str()))
-                    .map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"')))
-                    .collect();
+                let words = status_words(&status);
                 println!("{:<14} {}", party_name(service), words.join(", "));
             }
             all.push(status);

@@ -121,32 +121,20 @@ pub fn processes_with(town: &Town, more: &[&str]) -> Vec<Process> {
 
 /// Starts the users with their own samples.
 pub fn users_with(town: &Town, more: &[&str]) -> Vec<Process> {
+    (0..town.users().len()).map(|n| user_with(town, n, more)).collect()
+}
+
+/// Starts one user, numbered from 0, with its own samples.
+pub fn user_with(town: &Town, n: usize, more: &[&str]) -> Process {
     let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-    let mut all = Vec::new();
-    for (n, name) in town.users().into_iter().enumerate() {
-        let (kit, data, file) = (
-            text(town.kit_directory(&name)),
-            text(town.data(&name)),
-            text(town.path(&format!("{name}.csv"))),
-        );
-        write_samples(n, town.path(&format!("{name}.csv")).as_path());
-        let (seed, output) = (SEED.to_string(), text(town.path(&format!("{name}.model"))));
-        let args = [
-            "join",
-            "--kit",
-            &kit,
-            "--data",
-            &data,
-            "--features",
-            &file,
-            "--seed",
-            &seed,
-            "--output",
-            &output,
-        ];
-        all.push(Process::new(town, &name, &[&args, more].concat()));
-    }
-    all
+    let name = format!("user-{}", n + 1);
+    let file = town.path(&format!("{name}.csv"));
+    write_samples(n, &file);
+    let (kit, data, file) = (text(town.kit_directory(&name)), text(town.data(&name)), text(file));
+    let (seed, output) = (SEED.to_string(), text(town.path(&format!("{name}.model"))));
+    let args =
+        ["join", "--kit", &kit, "--data", &data, "--features", &file, "--seed", &seed, "--output", &output];
+    Process::new(town, &name, &[&args, more].concat())
 }
 
 /// Waits until a condition holds for all processes.

@@ -96,6 +96,9 @@ pub struct AggregatorStatus {
     pub users: usize,
     /// True if all rounds are over.
     pub over: bool,
+    /// The history of the task before the round, if a ticket or the end of a round has been received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<String>,
 }
 
 impl AggregatorStatus {
@@ -118,6 +121,8 @@ pub(super) enum AggregatorCommand {
     Refused { message: Bytes, problem: Box<Problem> },
     /// A user is behind and asks for a round that ended earlier.
     PastRound { round: Round, reply: oneshot::Sender<Option<Arc<EndedRound>>> },
+    /// A member verifies a round that ended earlier and asks for its messages.
+    PastMessages { round: Round, reply: oneshot::Sender<Vec<Bytes>> },
     /// The next model was computed.
     ModelMade { round: Round, model: Result<NewModel, Error> },
 }
@@ -270,6 +275,7 @@ impl Endpoint {
             permits: Arc::new(Semaphore::new(handlers::MAX_BODIES)),
             user_permits: PartyPermits::new(handlers::MAX_BODIES_PER_USER),
             memory: BodyMemory::new(options.message_memory),
+            past_permits: Arc::new(Semaphore::new(handlers::MAX_PAST_ROUNDS)),
         };
         let (router, metrics) = (handlers::router(api), options.metrics.clone());
         serve_tls(listener, self.tls, router, limits, metrics, shutdown.clone())

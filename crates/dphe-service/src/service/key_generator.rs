@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 use super::driver::{Clock, Driver, Effect};
 use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
+use crate::hex;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
 use crate::http::server::{BodyMemory, Limits, Peer, Shutdown, content_length, json, read_body, serve_tls};
@@ -42,6 +43,8 @@ pub struct KeyGeneratorStatus {
     pub phase: KeyGeneratorPhase,
     /// The number of records in its log.
     pub log_records: u64,
+    /// The history of the task before the round.
+    pub history: String,
 }
 
 impl KeyGeneratorStatus {
@@ -52,6 +55,7 @@ impl KeyGeneratorStatus {
             round: party.round().get(),
             phase: party.phase(),
             log_records: party.log_point().seq,
+            history: hex::encode(party.history().as_bytes()),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 pub mod aggregator_client;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use aggregator_client::{AggregatorClient, PollParams};
 use bytes::Bytes;
 use dphe::party::{Notice, Party as _, UserEvent, UserParty};
-use dphe::wire::{Ending, Header, Kind, RoundTicket, Signed};
+use dphe::wire::{Close, Ending, Header, Kind, RoundTicket, Signed};
 use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Roster, Round, Update, UserId, WeightSum};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use super::driver::{Clock, Driver, Effect};
 use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
+use crate::hex;
 use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
@@ -34,6 +36,10 @@ pub struct UserSummary {
     pub included: u64,
     /// True if all rounds are over, false if the program was stopped before.
     pub over: bool,
+    /// The current round, or the next one.
+    pub round: u64,
+    /// The history of the task before that round, in hexadecimal.
+    pub history: String,
     /// The latest model.
     #[serde(skip)]
     pub model: Option<Vec<u8>>,
@@ -135,6 +141,7 @@ async fn run_user(
         refused: None,
         maker,
         contradictions: 0,
+        told: BTreeMap::new(),
         summary: UserSummary::default(),
         metrics: options.metrics.clone(),
     };
@@ -148,6 +155,9 @@ async fn run_user(
     poller.abort();
     actor.stop_uploading();
     result?;
+    let party = actor.driver.party()?;
+    actor.summary.round = party.round().get();
+    actor.summary.history = party.history().map(|history| hex::encode(history.as_bytes())).unwrap_or_default();
     if let Some((_, model)) =
         actor.driver.store.latest_model(Round::new(i64::MAX as u64).unwrap_or(Round::FIRST)).await?
     {
@@ -170,6 +180,8 @@ struct UserActor {
     maker: SharedMaker,
     /// How often in a row the aggregator's messages contradicted what this user knows.
     contradictions: u8,
+    /// The ticket and the publish message of the current round. They are archived when the sum is correct.
+    told: BTreeMap<u8, (Round, Bytes)>,
     summary: UserSummary,
     metrics: Arc<Metrics>,
 }
@@ -250,7 +262,45 @@ impl UserActor {
         if header.is_some_and(|header| header.kind == Kind::RoundTicket && is_open(header)) {
             return self.begin(message).await;
         }
+        if let Some(Header { kind, round: Some(round), .. }) = header {
+            self.keep(kind, round, &message).await?;
+        }
         self.step("message", UserEvent::Message(message.to_vec())).await
+    }
+
+    /// Keeps a message with which the user can show later what it was told.
+    async fn keep(&mut self, kind: Kind, round: Round, message: &Bytes) -> Result<(), Error> {
+        match kind {
+            Kind::RoundTicket | Kind::Publish => {
+                self.told.insert(kind.number(), (round, message.clone()));
+                Ok(())
+            }
+            // a round that ends without a publication
+            Kind::Close if round == self.driver.party()?.round() => {
+                let close: Signed<Close> = match Signed::decode(message, &self.roster) {
+                    Ok(close) => close,
+                    Err(_) => return Ok(()),
+                };
+                match close.message().ending {
+                    Ending::Published => Ok(()),
+                    Ending::Failed | Ending::Aborted | Ending::Rejected => {
+                        self.archive(round).await?;
+                        Ok(self.driver.store.put_message(round, kind.number(), message).await?)
+                    }
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Archives what the user was told of a round, before its log says that the round is over.
+    async fn archive(&mut self, round: Round) -> Result<(), Error> {
+        for (kind, (of, message)) in std::mem::take(&mut self.told) {
+            if of == round {
+                self.driver.store.put_message(round, kind, &message).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Fetches the model of a ticket and starts the round.
@@ -262,6 +312,7 @@ impl UserActor {
                 return Ok(());
             }
         };
+        self.told.insert(Kind::RoundTicket.number(), (ticket.round(), message.clone()));
         let digest = ticket.message().model;
         let Some(model) = self.model(digest).await? else { return Ok(()) };
         // stored before the ticket, because training may have to start again after a crash
@@ -291,6 +342,7 @@ impl UserActor {
         });
         let model = applied.await.map_err(|_| LEARNER_PANICKED)??;
         // stored before the end of the round, so that a crash in between cannot lose it
+        self.archive(round).await?;
         self.driver.store.put_model(round.next(), Digest::of_model(&model), &model).await?;
         match self.driver.step(UserEvent::Applied { round, model }).await? {
             Ok(()) => {
@@ -328,13 +380,13 @@ impl UserActor {
     async fn step(&mut self, what: &str, event: UserEvent) -> Result<(), Error> {
         match self.driver.step(event).await? {
             Ok(()) => self.carry_out().await,
-            Err(error) => self.refused(what, error),
+            Err(error) => self.refused(what, error).await,
         }
     }
 
     /// Logs and counts a refusal. A user whom the aggregator contradicts again and again stops: no later message can
     /// repair a wrong model or history.
-    fn refused(&mut self, what: &str, error: dphe::Error) -> Result<(), Error> {
+    async fn refused(&mut self, what: &str, error: dphe::Error) -> Result<(), Error> {
         self.metrics.refused(error.code());
         match error.code() {
             // the end of a round may arrive twice
@@ -354,6 +406,8 @@ impl UserActor {
         if contradicts {
             self.contradictions += 1;
             if self.contradictions >= MAX_CONTRADICTIONS {
+                // so that `dphe verify` can show what was wrong
+                self.archive(self.driver.party()?.round()).await?;
                 return Err(error.into());
             }
         }
@@ -441,7 +495,15 @@ impl UserActor {
         included: bool,
         model: Option<Vec<u8>>,
     ) -> Result<(), Error> {
-        tracing::info!(user = self.user.get(), round = round.get(), ?ending, included, "the round is over");
+        let history = self.driver.party()?.history();
+        tracing::info!(
+            user = self.user.get(),
+            round = round.get(),
+            ?ending,
+            included,
+            history = history.map(tracing::field::display),
+            "the round is over"
+        );
         self.stop_uploading();
         self.summary.rounds += 1;
         self.summary.included += u64::from(included);

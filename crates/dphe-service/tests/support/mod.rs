@@ -75,9 +75,19 @@ pub struct Town {
 impl Town {
     /// Creates the kits of a task whose services listen on these addresses.
     pub fn new(plan: Plan, aggregator: SocketAddr, key_generator: SocketAddr) -> Self {
+        Self::edited(plan, aggregator, key_generator, |text| text)
+    }
+
+    /// As [`Town::new`], with a task file that was changed.
+    pub fn edited(
+        plan: Plan,
+        aggregator: SocketAddr,
+        key_generator: SocketAddr,
+        edit: impl FnOnce(String) -> String,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("task.toml");
-        std::fs::write(&path, task_text(plan, 1, aggregator, key_generator)).unwrap();
+        std::fs::write(&path, edit(task_text(plan, 1, aggregator, key_generator))).unwrap();
         let kits = KitPlan::for_all_parties(&path, Vec::new(), KeyLengths::default()).unwrap();
         make_kits(&kits, key(), &directory.path().join("kits"), &Protection::FileMode, &mut rng(5)).unwrap();
         Self { directory, plan, aggregator, key_generator }

@@ -5,7 +5,7 @@ mod ended;
 mod intake;
 mod recovery;
 
-pub use ended::EndedRound;
+pub use ended::{EndedRound, PublishedSum};
 pub use intake::{Checked, Intake, IntakeRound};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -279,6 +279,11 @@ impl AggregatorParty {
             None => self.session.params(self.round),
         };
         self.aggregator.begin_in(params)
+    }
+
+    /// Returns the ticket of the current round, if it has arrived.
+    pub fn current_ticket(&self) -> Option<&Signed<RoundTicket>> {
+        self.state.ticket()
     }
 
     /// Returns the last round that ended.

@@ -6,18 +6,18 @@ use crate::wire::{Close, Encode as _, Ending, RoundTicket, Signed, Unverified, d
 use crate::{Digest, PartyId, Roster, Round};
 
 /// Returns the history before the first round.
-pub(super) fn first(roster: &Roster) -> Digest {
+pub fn first(roster: &Roster) -> Digest {
     hash(domains::HISTORY, &[roster.hash().as_bytes()])
 }
 
 /// Returns the history once another roster is in force.
-pub(crate) fn with_roster(last: Digest, roster: Digest) -> Digest {
+pub fn with_roster(last: Digest, roster: Digest) -> Digest {
     hash(domains::HISTORY_ROSTER, &[last.as_bytes(), roster.as_bytes()])
 }
 
 /// Returns the history after one more round. `publish` is the hash of the publish message and the root of the
 /// participants, if the round was published.
-pub(super) fn next(
+pub fn next(
     last: Digest,
     roster: &Roster,
     ticket: &Signed<RoundTicket>,

@@ -209,6 +209,11 @@ impl KeyGeneratorParty {
         self.session.log.point()
     }
 
+    /// Returns the history of the task before the current round.
+    pub fn history(&self) -> Digest {
+        self.history
+    }
+
     fn issue_ticket(&mut self, open: Signed<RoundOpen>, now: Time) -> Result<Vec<Action>, Error> {
         open.round().check(self.round)?;
         if let Some(Ticketed { open: known, ticket, .. }) = self.state.ticketed() {

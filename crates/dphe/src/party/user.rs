@@ -12,16 +12,15 @@ use super::context::{
     OUT_OF_SEQUENCE, ROSTER_TOO_LATE, Record, Recover, Session, read_point, stored_seeds, write_point,
 };
 use super::log::LogPoint;
-use super::{Action, Notice, Party, PartyContext, RETRY, Time, history};
+use super::{Action, Notice, Party, PartyContext, PublishedSum, RETRY, Time, history};
 use crate::hash::derive;
 use crate::names::named_enum;
-use crate::scheme::{MaskSeed, UncheckedSum, UserAggregatorSeed, UserSharedSeed};
+use crate::scheme::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{
-    Close, DecodeWith as _, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader,
-    RosterChange, Rosters, RoundResult, RoundTicket, Signed, SumContext, Upload, UploadAck, UploadName,
-    Writer, domains, root_of,
+    Close, Encode as _, Ending, Header, Inclusion, Kind, Participant, Publish, Reader, RosterChange, Rosters,
+    RoundTicket, Signed, Upload, UploadAck, UploadName, Writer, domains, root_of,
 };
-use crate::{Digest, Error, PartyId, Receipts, Roster, Round, Update, User, UserId, UserKeys, WeightSum};
+use crate::{Digest, Error, PartyId, Roster, Round, Update, User, UserId, UserKeys};
 
 /// An event of a user.
 #[derive(Debug)]
@@ -228,6 +227,16 @@ impl UserParty {
         self.lineage.map(|lineage| lineage.model)
     }
 
+    /// Returns the history of the task before the current round, if the user has followed it.
+    pub fn history(&self) -> Option<Digest> {
+        self.lineage.map(|lineage| lineage.history)
+    }
+
+    /// Returns the user with its seeds, for checks of published sums.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
     /// Returns the hash of the current round's ticket, if the user has it.
     pub fn ticket(&self) -> Option<Digest> {
         self.state.ticket().map(Signed::hash)
@@ -412,7 +421,7 @@ impl UserParty {
             return Err(Error::SetSmall { users, floor });
         }
         let included = self.check_inclusion(result.users_root, result.users)?;
-        let sum = self.check_sum(&ticket, publish, result)?;
+        let sum = PublishedSum::new(&self.session.roster, &ticket, publish)?.checked(&self.user)?;
         LogPoint::follow(&mut self.seen, result.log)?;
         let (publish, users_root, model) = (publish.hash(), result.users_root, message.model);
         let checked = CheckedRound { publish, users_root, model, included };
@@ -443,30 +452,6 @@ impl UserParty {
             false if acknowledged => Err(Error::NotMine),
             // this user was restored from an older copy, and the upload that it has forgotten is in the sum
             false => Ok(false),
-        }
-    }
-
-    /// Checks that the published sum is the sum of the listed users.
-    fn check_sum(
-        &mut self,
-        ticket: &Signed<RoundTicket>,
-        publish: &Signed<Publish>,
-        result: &RoundResult,
-    ) -> Result<WeightSum, Error> {
-        let (body, message) = (publish.body(), publish.message());
-        if Digest::of_payload(body) != message.sum_hash {
-            return Err(Error::Encoding { reason: "the body is not the one that the header names" });
-        }
-        let params = self.session.params_of(ticket);
-        let (users, key) = (result.users as usize, &self.user.keys().encryption);
-        let context = SumContext { params: &params, users, key };
-        match params.task().receipts() {
-            Receipts::Masked => UncheckedSum::from_bytes(body, &context)?.check(&self.user),
-            // the key generator signed this very sum
-            Receipts::None | Receipts::Checked if message.sum_hash != result.payload_hash => {
-                Err(Error::Proof)
-            }
-            Receipts::None | Receipts::Checked => WeightSum::from_bytes(body, &context),
         }
     }
 

@@ -181,8 +181,8 @@ impl Parties {
         })?;
         let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
         let key = kit.encryption_key()?;
-        let replay = Replay { model: kit.initial_model()?, key, maker: &mut maker };
-        let models = replay_models(kit.rosters(), &messages, replay)?;
+        let replay = Replay { model: kit.initial_model()?, key, maker: &mut maker, users: Vec::new() };
+        let models = replay_models(kit.rosters(), messages, replay)?;
         let records = reports.iter().map(|(_, json)| serde_json::from_str(json)).collect::<Result<_, _>>()?;
         Ok(Published { models, records })
     }

@@ -179,6 +179,12 @@ impl AggregatorActor {
                 let _ = reply.send(ended.map(Arc::new));
                 Ok(())
             }
+            AggregatorCommand::PastMessages { round, reply } => {
+                let messages =
+                    past_rounds::read_messages(&mut self.driver.store, &self.rosters, round).await?;
+                let _ = reply.send(messages);
+                Ok(())
+            }
             AggregatorCommand::ModelMade { round, model } => self.model_made(round, model).await,
         }
     }

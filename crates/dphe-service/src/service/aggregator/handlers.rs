@@ -50,6 +50,8 @@ pub(super) struct AggregatorApi {
     pub(super) user_permits: PartyPermits,
     /// Limits the bytes of complete uploads that wait for their answers.
     pub(super) memory: BodyMemory,
+    /// Limits the earlier rounds that are read at once.
+    pub(super) past_permits: Arc<Semaphore>,
 }
 
 /// How long a chunk waits for a permit, and a complete upload for memory.
@@ -58,6 +60,8 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest number of chunks in memory.
 pub(super) const MAX_BODIES: usize = 128;
+/// The largest number of earlier rounds that are read at once.
+pub(super) const MAX_PAST_ROUNDS: usize = 4;
 /// The largest number of chunks in memory per user.
 pub(super) const MAX_BODIES_PER_USER: usize = 2;
 
@@ -122,6 +126,7 @@ impl AggregatorApi {
 pub(super) fn router(api: AggregatorApi) -> Router {
     Router::new()
         .route("/v1/rounds/next", get(next))
+        .route("/v1/rounds/{round}", get(past_round))
         .route("/v1/rounds/{round}/uploads/{user}", get(offset).put(upload))
         .route("/v1/models/{digest}", get(model))
         .route("/v1/status", get(status))
@@ -190,6 +195,24 @@ async fn next(
             () = api.shutdown.wait() => return Err(stopping()),
         }
     }
+}
+
+/// Returns the messages of a round that has ended, so that members can verify it.
+async fn past_round(
+    State(api): State<AggregatorApi>,
+    round: Result<Path<u64>, PathRejection>,
+) -> Result<Response, Problem> {
+    let unknown = || api.count_refusal(HttpErrorCode::NotFound.because("no such round has ended"));
+    let round = round.ok().and_then(|Path(round)| Round::new(round)).ok_or_else(unknown)?;
+    // several answers with long sums must not fill the memory
+    let permit = tokio::time::timeout(PERMIT_TIMEOUT, api.past_permits.clone().acquire_owned()).await;
+    let busy = || HttpErrorCode::Busy.because("too many earlier rounds are being read");
+    let _permit = permit.ok().and_then(Result::ok).ok_or_else(|| api.count_refusal(busy()))?;
+    let messages = api.past.messages(round, &api.rosters).await;
+    if messages.is_empty() {
+        return Err(unknown());
+    }
+    Ok(([(header::CONTENT_TYPE, LIST_MEDIA_TYPE)], encode_list(&messages)).into_response())
 }
 
 async fn model(

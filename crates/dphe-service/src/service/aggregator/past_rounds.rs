@@ -1,10 +1,11 @@
-//! Rounds that ended earlier, for users who are behind.
+//! Rounds that ended earlier, for users who are behind and for members who verify the task.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dphe::Round;
 use dphe::party::EndedRound;
-use dphe::wire::{Kind, Rosters};
+use dphe::wire::{Close, Ending, Kind, Rosters, Signed};
 use tokio::sync::{mpsc, oneshot};
 
 use super::AggregatorCommand;
@@ -43,6 +44,45 @@ impl PastRounds {
             },
         }
     }
+
+    /// Returns the messages of a round that has ended, for members who verify it, or nothing if it is not known here.
+    pub(super) async fn messages(&self, round: Round, rosters: &Rosters) -> Vec<Bytes> {
+        let _ = rosters;
+        match self {
+            Self::Actor(actor) => {
+                let (reply, answer) = oneshot::channel();
+                let sent = actor.send(AggregatorCommand::PastMessages { round, reply }).await;
+                if sent.is_err() { Vec::new() } else { answer.await.unwrap_or_default() }
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database(store) => match read_messages(&mut (**store).clone(), rosters, round).await {
+                Ok(messages) => messages,
+                Err(error) => {
+                    tracing::warn!(%error, round = round.get(), "an earlier round cannot be read");
+                    Vec::new()
+                }
+            },
+        }
+    }
+}
+
+/// Reads the messages of a round that has ended from the archive: all of them but the masked sum of a published round,
+/// which nobody can use any more. Returns nothing if the archive does not have the end of the round yet.
+pub(super) async fn read_messages(
+    store: &mut impl Archive,
+    rosters: &Rosters,
+    round: Round,
+) -> Result<Vec<Bytes>, Error> {
+    let messages = store.round_messages(round).await?;
+    let find = |kind: Kind| messages.iter().find(|(number, _)| *number == kind.number());
+    let Some((_, close)) = find(Kind::Close) else { return Ok(Vec::new()) };
+    let close: Signed<Close> = Signed::decode(close, rosters.at(round))?;
+    let published = close.message().ending == Ending::Published;
+    if published && find(Kind::Publish).is_none() {
+        return Ok(Vec::new());
+    }
+    let wanted = |number: u8| !(published && number == Kind::RoundResult.number());
+    Ok(messages.into_iter().filter(|(number, _)| wanted(*number)).map(|(_, bytes)| bytes.into()).collect())
 }
 
 /// Reads a round that has ended from the archive.

@@ -4,12 +4,79 @@ use std::sync::Arc;
 
 use dphe_paillier::EncryptionKey;
 
+use super::super::history;
 use crate::scheme::{RoundParams, UncheckedSum};
 use crate::wire::{
     Close, DecodeWith as _, Freeze, Inclusion, Participant, ParticipantTree, Publish, Reader, Rosters,
     RoundTicket, Signed, SumContext, Writer,
 };
-use crate::{Error, IdentityKey, PartyId, Receipts, Roster, Round, UserId, WeightSum};
+use crate::{Digest, Error, IdentityKey, PartyId, Receipts, Roster, Round, User, UserId, WeightSum};
+
+/// The sum of a publish message, with what is needed to read it.
+#[derive(Clone, Debug)]
+pub struct PublishedSum<'a> {
+    params: Arc<RoundParams>,
+    users: usize,
+    /// Whether the key generator signed this very sum.
+    signed: bool,
+    body: &'a [u8],
+}
+
+impl<'a> PublishedSum<'a> {
+    /// Takes the sum of a round from the round's messages.
+    ///
+    /// # Errors
+    /// [`Error::Proof`] if the key generator did not sign the result, [`Error::Encoding`] if the body is not the one
+    /// that the message names.
+    pub fn new(
+        roster: &Roster,
+        ticket: &Signed<RoundTicket>,
+        publish: &'a Signed<Publish>,
+    ) -> Result<Self, Error> {
+        let message = publish.message();
+        let result = message.check_result(roster, publish.round())?;
+        if Digest::of_payload(publish.body()) != message.sum_hash {
+            return Err(Error::Encoding { reason: "the body is not the one that the header names" });
+        }
+        let params = RoundParams::new(roster.task(), publish.round()).with_ticket(ticket.hash());
+        let signed = result.message().payload_hash == message.sum_hash;
+        let users = result.message().users as usize;
+        Ok(Self { params: Arc::new(params), users, signed, body: publish.body() })
+    }
+
+    /// Reads the sum without checking it, for audits and for an aggregator that computes its models again.
+    ///
+    /// # Errors
+    /// [`Error::Encoding`], [`Error::Range`] or [`Error::Key`] if it is not a sum of the round under this key.
+    pub fn unchecked(&self, key: &EncryptionKey) -> Result<WeightSum, Error> {
+        let task = self.params.task();
+        match task.receipts() {
+            Receipts::None | Receipts::Checked => WeightSum::from_bytes(self.body, &self.context(key)),
+            Receipts::Masked => {
+                UncheckedSum::from_bytes(self.body, &self.context(key))?.decode(&task.layout(key)?)
+            }
+        }
+    }
+
+    /// Reads the sum after the check that every user makes.
+    ///
+    /// # Errors
+    /// [`Error::Proof`] or [`Error::Check`] if it is not the sum of the listed users, [`Error::Stale`] if this user has
+    /// forgotten the seeds of the round, and the errors of [`PublishedSum::unchecked`].
+    pub fn checked(&self, user: &User) -> Result<WeightSum, Error> {
+        let key = user.keys().encryption_key();
+        match self.params.task().receipts() {
+            Receipts::Masked => UncheckedSum::from_bytes(self.body, &self.context(key))?.check(user),
+            // the key generator signed this very sum
+            Receipts::None | Receipts::Checked if self.signed => self.unchecked(key),
+            Receipts::None | Receipts::Checked => Err(Error::Proof),
+        }
+    }
+
+    fn context<'b>(&'b self, key: &'b EncryptionKey) -> SumContext<'b> {
+        SumContext { params: &self.params, users: self.users, key }
+    }
+}
 
 /// A round that has ended: what a user needs to check it and to compute the next model.
 #[derive(Clone, Debug)]
@@ -63,23 +130,26 @@ impl EndedRound {
         self.publish.as_ref()
     }
 
-    /// Reads the published sum without checking it, for audits and for an aggregator that computes its models again.
-    /// Users check sums with their own keys.
+    /// Returns the ticket.
+    pub fn ticket(&self) -> &Signed<RoundTicket> {
+        &self.ticket
+    }
+
+    /// Returns the history of the task after this round, as it follows from the one in the ticket.
+    pub fn history(&self, roster: &Roster) -> Digest {
+        let published = self.publish.as_ref().map(|publish| (publish.hash(), self.tree.root()));
+        let ending = self.close.message().ending;
+        history::next(self.ticket.message().history, roster, &self.ticket, ending, published)
+    }
+
+    /// Reads the published sum without checking it, for an aggregator that computes its models again. Users check sums
+    /// with their own keys.
     ///
     /// # Errors
-    /// [`Error::Encoding`], [`Error::Range`] or [`Error::Key`] if it is not a sum of the round under this key.
+    /// The errors of [`PublishedSum::new`] and [`PublishedSum::unchecked`].
     pub fn sum_unchecked(&self, roster: &Roster, key: &EncryptionKey) -> Result<Option<WeightSum>, Error> {
         let Some(publish) = &self.publish else { return Ok(None) };
-        let params = Arc::new(RoundParams::new(roster.task(), self.round()).with_ticket(self.ticket.hash()));
-        let context = SumContext { params: &params, users: self.users.len(), key };
-        let sum = match roster.task().receipts() {
-            Receipts::None | Receipts::Checked => WeightSum::from_bytes(publish.body(), &context)?,
-            Receipts::Masked => {
-                let sum = UncheckedSum::from_bytes(publish.body(), &context)?;
-                sum.decode(&roster.task().layout(key)?)?
-            }
-        };
-        Ok(Some(sum))
+        PublishedSum::new(roster, &self.ticket, publish)?.unchecked(key).map(Some)
     }
 
     /// Returns the participants, if the round was published.

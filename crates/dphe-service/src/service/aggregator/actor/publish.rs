@@ -9,6 +9,7 @@ use dphe::{Digest, PartyId, UserId};
 use super::super::{AggregatorStatus, Snapshot};
 use super::{AggregatorActor, Timer};
 use crate::Error;
+use crate::hex;
 use crate::party::party_name;
 use crate::store::Archive as _;
 
@@ -79,7 +80,15 @@ impl AggregatorActor {
             searching: self.spoilers.is_searching(),
             users: self.roster.users().len(),
             over: party.is_idle() && party.round().get() > self.rounds,
+            history: self.history()?.map(|history| hex::encode(history.as_bytes())),
         })
+    }
+
+    /// Returns the history before the current round, from its ticket or from the round before.
+    fn history(&self) -> Result<Option<Digest>, Error> {
+        let party = self.driver.party()?;
+        let ended = party.ended().map(|ended| ended.history(&self.roster));
+        Ok(party.current_ticket().map(|ticket| ticket.message().history).or(ended))
     }
 
     /// Asks the party for the ticket and the end of the last round, which users poll for.
