@@ -104,7 +104,7 @@ fn task_continues_after_a_member_left_and_another_one_got_a_new_identity() {
     let error = refused(&town, &["roster", "apply", file, "--kit", "kits/user-5"]);
     assert!(error.contains("replaces the identity of user-5") && error.contains("new kit"), "{error}");
 
-    // user 5 starts with its new kit; whoever has the old one goes on with the old data
+    // user 5 starts with its new kit; the thief of the old one goes on with the old data
     std::fs::copy(town.path("new/identity.key"), town.path("change/user-5/identity.key")).unwrap();
     let (kit, data) = (text(&town.path("change/user-5")), text(&town.data("user-5-new")));
     let (file, model) = (text(&town.path("user-5.csv")), text(&town.path("user-5-new.model")));
