@@ -93,6 +93,11 @@ impl Error {
             Self::Listen { .. } => {
                 Some("Pass another address with --listen, or stop the program that uses this one.".into())
             }
+            Self::Protocol(dphe::Error::Storage { reason }) if reason.contains("roster") => Some(
+                "Run `dphe roster apply` with all changes of the roster on this party's kit, in their order. If it has \
+                 them, its data directory is older than its kit."
+                    .into(),
+            ),
             Self::Protocol(dphe::Error::Storage { .. }) => {
                 Some("Give each party its own --data directory. Restore a damaged one from a backup.".into())
             }

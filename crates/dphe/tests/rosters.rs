@@ -282,7 +282,8 @@ fn without(users: &[u32]) -> RosterEdits {
     RosterEdits { removed: users.iter().map(|&n| user_id(n)).collect(), ..RosterEdits::default() }
 }
 
-/// In both profiles with receipts, a task goes on to exact sums after a user has left and another one has a new identity.
+/// In both profiles with receipts, a task goes on to exact sums after a user has left and another one has a new
+/// identity.
 #[test]
 fn task_continues_with_exact_sums_after_removal_and_replacement() {
     for profile in [Profile::Sparse, Profile::Full] {
@@ -418,6 +419,19 @@ fn pending_change_survives_restarts_of_the_key_generator() {
     task.check_sum(&ticket, &[]);
     task.apply(&changed);
     task.restart_user(1).unwrap();
+    task.round(&[]);
+}
+
+#[test]
+fn roster_can_change_before_the_first_round() {
+    let mut task = Task::new(Profile::Sparse, 5);
+    let identity = task.replace(user(2), 33);
+    let users = [(user_id(2), identity)].into();
+    let changed = task.sign(&RosterEdits { users, ..without(&[1]) }).unwrap();
+    assert_eq!(changed.change.roster().first_round(), Round::FIRST);
+    task.apply(&changed);
+    task.round(&[]);
+    task.apply_again();
     task.round(&[]);
 }
 

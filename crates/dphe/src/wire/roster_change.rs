@@ -293,7 +293,7 @@ impl Rosters {
 
     /// Returns the roster that is in force in a round.
     pub fn at(&self, round: Round) -> &Roster {
-        self.iter().filter(|roster| roster.first_round() <= round).last().unwrap_or(&self.first)
+        self.iter().rev().find(|roster| roster.first_round() <= round).unwrap_or(&self.first)
     }
 
     /// Returns all rosters, the first one first.

@@ -1,4 +1,5 @@
-//! Changes of the roster that must be refused. All are signed by the key generator, unless the vector tests the signature.
+//! Changes of the roster that must be refused. All are signed by the key generator, unless the vector tests the
+//! signature.
 
 use ed25519_dalek::SigningKey;
 
