@@ -7,7 +7,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -25,13 +25,14 @@ use dphe::{
     Digest, PartyId, PublicSupport, Round, SparseVector, TaskConfig, TaskParams, Threads, Update, UserId,
 };
 use dphe_service::http::client::{Client, ClientError};
+use dphe_service::http::problem::HttpErrorCode;
 use dphe_service::http::server::{Limits, serve_tls, shutdown};
 use dphe_service::service::user::aggregator_client::AggregatorClient;
 use dphe_service::store::{Archive as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
 use support::middle::{Deceit, Deceived, Messages, kind_of};
 use support::process::{Process, processes_with, tail, user_with, users_with, wait_until};
-use support::{Plan, Town, rng};
+use support::{Plan, Town, rng, write_samples};
 use tokio::runtime::Runtime;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -522,4 +523,42 @@ fn seeds_of_the_first_round_are_gone_after_it() {
         assert_eq!(ended(&mut all[2..]), [true; 3]);
         assert_eq!(found(), Vec::<PathBuf>::new());
     }
+}
+
+/// Attack 7. The text of a refusal forges a line of the log and controls the terminal.
+#[test]
+fn text_of_a_refusal_cannot_forge_a_line_of_a_users_log() {
+    let forged = "x\n2026-11-18T00:00:00.000000Z  INFO the round is over ending=\"published\"\n\x1b]0;owned\x07\x1b[2J";
+    let detail = format!("{forged}{}", "y".repeat(100_000));
+    let mut deceit = Deceit::new(Plan { rounds: 1, ..Plan::default() }, |_, _, messages| messages);
+    deceit.refuse = Some(HttpErrorCode::Forbidden.because(detail));
+    let Deceived { town, middle: _middle, mut all } = deceit.start();
+    all[2].kill();
+    // as an operator starts it: the log as text
+    write_samples(0, &town.path("user-1.csv"));
+    let log = town.path("user-1.text");
+    let mut user = Command::new(env!("CARGO_BIN_EXE_dphe"))
+        .args(["join", "--kit", "kits/user-1", "--data", "data/user-1", "--features", "user-1.csv"])
+        .current_dir(town.directory.path())
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(town.path("user-1.out")).unwrap())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let text = loop {
+        let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned();
+        if text.contains("the upload was refused") {
+            break text;
+        }
+        assert!(begin.elapsed() < 6 * SOON, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    user.kill().unwrap();
+    user.wait().unwrap();
+    let line = text.lines().find(|line| line.contains("the upload was refused")).unwrap();
+    println!("{line}");
+    assert!(!text.contains('\x1b') && !text.contains('\x07'), "{text:?}");
+    assert!(!text.lines().any(|line| line.contains("INFO the round is over")), "{text}");
+    assert!(line.len() < 1_000, "{} bytes", line.len());
 }

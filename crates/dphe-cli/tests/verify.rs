@@ -157,12 +157,11 @@ fn time_of_verifying_a_large_task() {
     println!("from the aggregator in {:.1?}\n{text}", begin.elapsed());
 }
 
+/// The messages of all rounds.
+type StoredMessages = Vec<(Round, u8, Vec<u8>)>;
+
 /// Verifies what a user keeps, with the seeds of its log and not those of its kit.
-fn kept(
-    town: &Town,
-    change: impl FnOnce(&mut Vec<(Round, u8, Vec<u8>)>),
-    with_kit: bool,
-) -> Vec<CheckedRound> {
+fn kept(town: &Town, change: impl FnOnce(&mut StoredMessages), with_kit: bool) -> Vec<CheckedRound> {
     let kit = town.kit("user-2");
     let (log, mut messages) = read(town);
     change(&mut messages);
@@ -179,7 +178,7 @@ fn kept(
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn read(town: &Town) -> (Vec<u8>, Vec<(Round, u8, Vec<u8>)>) {
+async fn read(town: &Town) -> (Vec<u8>, StoredMessages) {
     let mut store = SqliteStore::open(&town.data("user-2")).await.unwrap();
     (store.load().await.unwrap().to_vec(), store.messages(Round::FIRST).await.unwrap())
 }
@@ -208,15 +207,15 @@ fn changes_are_found(town: &Town) {
     };
     for with_kit in [false, true] {
         // a byte of the sum
-        let flip = |messages: &mut Vec<(Round, u8, Vec<u8>)>| {
+        let flip = |messages: &mut StoredMessages| {
             *messages.iter_mut().find(is(2, Kind::Publish)).unwrap().2.last_mut().unwrap() ^= 1;
         };
         assert_eq!(bad(&kept(town, flip, with_kit)), [2]);
         // a round that is gone
-        let drop = |messages: &mut Vec<(Round, u8, Vec<u8>)>| messages.retain(|(round, ..)| round.get() != 2);
+        let drop = |messages: &mut StoredMessages| messages.retain(|(round, ..)| round.get() != 2);
         assert_eq!(bad(&kept(town, drop, with_kit)), [3]);
         // a round without its publication
-        let hide = |messages: &mut Vec<(Round, u8, Vec<u8>)>| {
+        let hide = |messages: &mut StoredMessages| {
             messages.retain(|(round, kind, _)| round.get() != 2 || *kind != Kind::Publish.number());
         };
         assert_eq!(bad(&kept(town, hide, with_kit)), [3]);
