@@ -223,8 +223,12 @@ const REQUESTING: [&str; 4] = ["aggregator", "user-1", "user-2", "user-3"];
 /// Creates the kits of a task from the requests of all parties. Returns the hash of the roster, as printed.
 fn kits_from_requests(directory: &Path) -> String {
     small_task(directory);
-    ["requests", "keys"].map(|name| std::fs::create_dir(directory.join(name)).unwrap());
-    REQUESTING.map(|party| request(directory, party));
+    for name in ["requests", "keys"] {
+        std::fs::create_dir(directory.join(name)).unwrap();
+    }
+    for party in REQUESTING {
+        request(directory, party);
+    }
     let made = done(directory, &["keygen", "--with", "requests", "--no-passphrase"]);
     made.lines().find_map(|line| line.strip_prefix("roster       ")).unwrap().to_owned()
 }
@@ -234,7 +238,9 @@ fn kits_need_a_request_of_every_party() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     small_task(directory);
-    ["requests", "keys"].map(|name| std::fs::create_dir(directory.join(name)).unwrap());
+    for name in ["requests", "keys"] {
+        std::fs::create_dir(directory.join(name)).unwrap();
+    }
     let error = refused(directory, &["keygen", "--no-passphrase"]);
     assert!(error.contains("sent no request: aggregator, user-1, user-2, user-3"), "{error}");
     assert!(error.contains("--request PARTY") && error.contains("--for-all-parties"), "{error}");
