@@ -4,8 +4,9 @@
 //! modulo `p` ([`half`]). The results for both factors are joined by the Chinese remainder theorem. A single
 //! wrong half would reveal a factor, so every batch is checked by an equation that is independent of the
 //! constants used to decrypt it ([`self_check`]). Small numbers are packed before they are decrypted
-//! ([`packed`]).
+//! ([`packed`]). Few ciphertexts are checked in the lanes that they leave free ([`few`]).
 
+mod few;
 mod half;
 mod packed;
 mod self_check;
@@ -44,8 +45,14 @@ impl DecryptionKey {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<Vec<Plaintext>, Error> {
+        let key = self.encryption_key();
         let mut fresh = ciphertexts.to_vec();
-        self.encryption_key().rerandomize(&mut fresh, rng, threads)?;
+        if self.is_few(fresh.len()) {
+            key.check_ciphertexts(&fresh)?;
+            key.blind(&mut fresh, &key.hiding_blindings(ciphertexts.len(), rng), threads)?;
+        } else {
+            key.rerandomize(&mut fresh, rng, threads)?;
+        }
         self.decrypt_unblinded(&fresh, threads)
     }
 
@@ -84,7 +91,10 @@ impl DecryptionKey {
         key.check_ciphertexts(ciphertexts)?;
         let grain = key.modulus().lanes();
         let plaintexts = threads.map(ciphertexts.len(), grain, |range| {
-            ciphertexts[range].chunks(BATCH).map(|batch| self.decrypt_batch(batch)).collect()
+            let decrypt = |batch: &[Ciphertext]| {
+                if self.is_few(batch.len()) { self.decrypt_few(batch) } else { self.decrypt_batch(batch) }
+            };
+            ciphertexts[range].chunks(BATCH).map(decrypt).collect()
         });
         let mut all = Vec::with_capacity(ciphertexts.len());
         for batch in plaintexts {

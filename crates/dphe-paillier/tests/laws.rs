@@ -383,7 +383,7 @@ fn products_with_large_integers_decrypt_to_products() {
     let values: Vec<i128> = vec![1, -1, 7, -12_345, 0, 1 << 100, 3];
     let mut factors: Vec<num_bigint::BigInt> =
         [1i64, 0, -3, 1 << 62].into_iter().map(num_bigint::BigInt::from).collect();
-    factors.extend([&n / 2, -(&n / 3), &n - 1]);
+    factors.extend([&n / 2u32, -(&n / 3u32), &n - 1u32]);
     let bytes: Vec<_> = factors.iter().map(num_bigint::BigInt::to_bytes_be).collect();
     let ks: Vec<_> =
         bytes.iter().map(|(sign, bytes)| (*sign == num_bigint::Sign::Minus, &bytes[..])).collect();
