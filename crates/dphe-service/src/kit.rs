@@ -486,13 +486,15 @@ impl Kit {
             }
             SeedsFile::Here(bytes) => Ok(self.user_keys_in(bytes)?.encryption_key().clone()),
             SeedsFile::Moved(moved) => {
-                moved.encryption_key.clone().ok_or_else(|| self.foreign_seeds().into())
+                let bytes = moved.encryption_key.as_ref().ok_or_else(|| self.foreign_seeds())?;
+                let config = self.roster.task().config();
+                Ok(self.key_lengths.encryption_key(config, bytes).map_err(dphe::Error::Key)?)
             }
         }
     }
 
     fn seeds(&self) -> Result<SeedsFile, Error> {
-        SeedsFile::read(&self.folder, &self.roster, self.key_lengths)
+        SeedsFile::read(&self.folder)
     }
 
     /// Returns the store that the seeds moved into, if they did.

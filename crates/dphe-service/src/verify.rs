@@ -200,11 +200,7 @@ struct Chain {
 
 impl<'a> Verifier<'a> {
     /// Creates a verifier. With `replay`, it expects the rounds from the first one on.
-    pub fn new(
-        rosters: impl Into<Rosters>,
-        source: MessageSource,
-        replay: Option<Replay<'a>>,
-    ) -> Self {
+    pub fn new(rosters: impl Into<Rosters>, source: MessageSource, replay: Option<Replay<'a>>) -> Self {
         let model = replay.as_ref().map(|replay| Digest::of_model(&replay.model));
         Self { rosters: rosters.into(), source, replay, chain: Chain { model, ..Chain::default() } }
     }

@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use dphe::{KeyLengths, Roster};
-use dphe_paillier::EncryptionKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -35,8 +33,8 @@ pub(super) enum SeedsFile {
 /// Where the seeds are.
 pub(super) struct MovedSeeds {
     pub(super) store: StoreId,
-    /// The encryption key, in the kit of the aggregator or of a user.
-    pub(super) encryption_key: Option<EncryptionKey>,
+    /// The encryption key in the kit of the aggregator or of a user, as bytes: reading it takes long.
+    pub(super) encryption_key: Option<Vec<u8>>,
 }
 
 /// The file as written after the seeds have moved.
@@ -50,7 +48,7 @@ struct MovedFile {
 
 impl SeedsFile {
     /// Reads the file.
-    pub(super) fn read(folder: &Path, roster: &Roster, key_lengths: KeyLengths) -> Result<Self, Error> {
+    pub(super) fn read(folder: &Path) -> Result<Self, Error> {
         let bytes = read_secret(folder, SEEDS)?;
         if bytes.starts_with(MAGIC) {
             return Ok(Self::Here(bytes));
@@ -61,11 +59,7 @@ impl SeedsFile {
         let file: MovedFile = toml::from_str(text).map_err(|_| damaged())?;
         let encryption_key = match file.encryption_key {
             None => None,
-            Some(digits) => {
-                let bytes = hex::decode_all(&digits).ok_or_else(damaged)?;
-                let config = roster.task().config();
-                Some(key_lengths.encryption_key(config, &bytes).map_err(dphe::Error::Key)?)
-            }
+            Some(digits) => Some(hex::decode_all(&digits).ok_or_else(damaged)?),
         };
         let store = StoreId::parse(&file.moved_to).ok_or_else(damaged)?;
         Ok(Self::Moved(MovedSeeds { store, encryption_key }))
@@ -78,7 +72,7 @@ impl MovedSeeds {
     pub(super) fn write(&self, folder: &Path) -> Result<(), Error> {
         let file = MovedFile {
             moved_to: self.store.to_string(),
-            encryption_key: self.encryption_key.as_ref().map(|key| hex::encode(&key.to_bytes())),
+            encryption_key: self.encryption_key.as_deref().map(hex::encode),
         };
         let text = toml::to_string(&file)
             .map_err(|_| Error::Unexpected { what: "the note about seeds cannot be written as TOML" })?;

@@ -5,6 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use dphe::party::log::Log;
@@ -30,6 +31,8 @@ pub struct Start<'a> {
     store: StoreId,
     seeds: SeedsFile,
     state: LogState,
+    /// The encryption key, which takes long to read, once it was read.
+    encryption: OnceLock<EncryptionKey>,
     /// Released when the seeds have moved, so that two processes cannot both start with them.
     _lock: Option<File>,
 }
@@ -89,7 +92,7 @@ impl<'a> Start<'a> {
         let (party, roster) = (party_name(kit.party), Fingerprint::of_roster(&kit.roster));
         let fingerprint = kit.fingerprint()?;
         tracing::info!(party, %fingerprint, %roster, "identity");
-        Ok(Self { kit, log, store: about.id, seeds, state, _lock: lock })
+        Ok(Self { kit, log, store: about.id, seeds, state, encryption: OnceLock::new(), _lock: lock })
     }
 
     /// Returns a user's keys.
@@ -98,13 +101,14 @@ impl<'a> Start<'a> {
     /// Fails if this is not a user's kit, or if the keys are damaged or belong to another task.
     pub fn user_keys(&self) -> Result<UserKeys, Error> {
         match (&self.seeds, self.state) {
-            (SeedsFile::Here(bytes), LogState::New | LogState::Without) => self.kit.user_keys_in(bytes),
-            _ => Ok(UserKeys::from_log(
-                &self.log,
-                self.kit.user()?,
-                self.encryption_key()?,
-                &self.kit.rosters,
-            )?),
+            (SeedsFile::Here(bytes), LogState::New | LogState::Without) => {
+                let keys = self.kit.user_keys_in(bytes)?;
+                let _ = self.encryption.set(keys.encryption_key().clone());
+                Ok(keys)
+            }
+            _ => {
+                Ok(UserKeys::from_log(&self.log, self.kit.user()?, self.encryption_key()?, &self.kit.rosters)?)
+            }
         }
     }
 
@@ -114,7 +118,11 @@ impl<'a> Start<'a> {
     /// Fails if this is not the aggregator's kit, or if the keys are damaged or belong to another task.
     pub fn aggregator_keys(&self) -> Result<AggregatorKeys, Error> {
         match (&self.seeds, self.state) {
-            (SeedsFile::Here(bytes), LogState::New | LogState::Without) => self.kit.aggregator_keys_in(bytes),
+            (SeedsFile::Here(bytes), LogState::New | LogState::Without) => {
+                let keys = self.kit.aggregator_keys_in(bytes)?;
+                let _ = self.encryption.set(keys.encryption_key().clone());
+                Ok(keys)
+            }
             _ => Ok(AggregatorKeys::from_log(&self.log, self.encryption_key()?, &self.kit.rosters)?),
         }
     }
@@ -161,7 +169,9 @@ impl<'a> Start<'a> {
         if let SeedsFile::Here(_) = self.seeds
             && self.state != LogState::Without
         {
-            let encryption_key = self.kit.has_encryption_key().then(|| self.encryption_key()).transpose()?;
+            let has_key = self.kit.has_encryption_key();
+            let encryption_key =
+                has_key.then(|| Ok::<_, Error>(self.encryption_key()?.to_bytes())).transpose()?;
             MovedSeeds { store: self.store, encryption_key }.write(&self.kit.folder)?;
             tracing::info!(data = %self.store, "the seeds moved from the kit into the log");
         }
@@ -169,7 +179,11 @@ impl<'a> Start<'a> {
     }
 
     fn encryption_key(&self) -> Result<EncryptionKey, Error> {
-        self.kit.encryption_key_in(&self.seeds)
+        if let Some(key) = self.encryption.get() {
+            return Ok(key.clone());
+        }
+        let key = self.kit.encryption_key_in(&self.seeds)?;
+        Ok(self.encryption.get_or_init(|| key).clone())
     }
 }
 

@@ -157,7 +157,8 @@ async fn run_user(
     result?;
     let party = actor.driver.party()?;
     actor.summary.round = party.round().get();
-    actor.summary.history = party.history().map(|history| hex::encode(history.as_bytes())).unwrap_or_default();
+    actor.summary.history =
+        party.history().map(|history| hex::encode(history.as_bytes())).unwrap_or_default();
     if let Some((_, model)) =
         actor.driver.store.latest_model(Round::new(i64::MAX as u64).unwrap_or(Round::FIRST)).await?
     {
