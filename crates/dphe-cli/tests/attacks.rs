@@ -426,9 +426,8 @@ impl Spoiled {
         let wide = TaskConfig { clip_exponent: config.clip_exponent + 2, max_users: 3, ..config };
         let wide = TaskParams::new(task.id(), wide).unwrap();
         let keys = with_task(kit.user_keys().unwrap(), wide);
-        let roster = (**kit.roster()).clone();
-        let context =
-            PartyContext { identity: kit.identity().unwrap(), roster, log: &[], threads: Threads::ONE };
+        let (identity, rosters) = (kit.identities().unwrap(), kit.rosters().clone());
+        let context = PartyContext { identity, rosters, log: &[], threads: Threads::ONE };
         let (mut party, _) = start_user(keys, context, Time(0)).unwrap();
         let mut rng = rng(3);
         let model = kit.initial_model().unwrap();
@@ -497,32 +496,26 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 /// Attack 5. A thief of a user's disk after two rounds finds no seed of the first round in kit or data.
 #[test]
 fn seeds_of_the_first_round_are_gone_after_it() {
-    // remove these two lines when a kit's seeds are consumed at the first start
-    println!("SKIPPED: kits keep their seeds");
-    return;
-    #[allow(unreachable_code, reason = "see above")]
-    {
-        let town = Town::on_free_ports(Plan { rounds: 2, ..Plan::default() });
-        // three seeds with their rounds, and the check of the file
-        let first = std::fs::read(town.kit_directory("user-1").join("seeds.bin")).unwrap();
-        let seeds: Vec<[u8; 32]> = (0..3)
-            .map(|n| {
-                let at = first.len() - 32 - 40 * (3 - n) + 8;
-                first[at..at + 32].try_into().unwrap()
-            })
-            .collect();
-        let found = || {
-            let all = files(&town.kit_directory("user-1")).into_iter();
-            let data = town.data("user-1");
-            let all = all.chain(if data.exists() { files(&data) } else { Vec::new() });
-            let has = |bytes: &[u8]| seeds.iter().any(|seed| bytes.windows(32).any(|known| known == seed));
-            all.filter(|path| has(&std::fs::read(path).unwrap())).collect::<Vec<_>>()
-        };
-        assert!(!found().is_empty(), "the search finds what is there");
-        let mut all = processes_with(&town, &[]);
-        assert_eq!(ended(&mut all[2..]), [true; 3]);
-        assert_eq!(found(), Vec::<PathBuf>::new());
-    }
+    let town = Town::on_free_ports(Plan { rounds: 2, ..Plan::default() });
+    // three seeds with their rounds, and the check of the file
+    let first = std::fs::read(town.kit_directory("user-1").join("seeds.bin")).unwrap();
+    let seeds: Vec<[u8; 32]> = (0..3)
+        .map(|n| {
+            let at = first.len() - 32 - 40 * (3 - n) + 8;
+            first[at..at + 32].try_into().unwrap()
+        })
+        .collect();
+    let found = || {
+        let all = files(&town.kit_directory("user-1")).into_iter();
+        let data = town.data("user-1");
+        let all = all.chain(if data.exists() { files(&data) } else { Vec::new() });
+        let has = |bytes: &[u8]| seeds.iter().any(|seed| bytes.windows(32).any(|known| known == seed));
+        all.filter(|path| has(&std::fs::read(path).unwrap())).collect::<Vec<_>>()
+    };
+    assert!(!found().is_empty(), "the search finds what is there");
+    let mut all = processes_with(&town, &[]);
+    assert_eq!(ended(&mut all[2..]), [true; 3]);
+    assert_eq!(found(), Vec::<PathBuf>::new());
 }
 
 /// Attack 7. The text of a refusal forges a line of the log and controls the terminal.

@@ -106,9 +106,12 @@ impl<'a> Start<'a> {
                 let _ = self.encryption.set(keys.encryption_key().clone());
                 Ok(keys)
             }
-            _ => {
-                Ok(UserKeys::from_log(&self.log, self.kit.user()?, self.encryption_key()?, &self.kit.rosters)?)
-            }
+            _ => Ok(UserKeys::from_log(
+                &self.log,
+                self.kit.user()?,
+                self.encryption_key()?,
+                &self.kit.rosters,
+            )?),
         }
     }
 
