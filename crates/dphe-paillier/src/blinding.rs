@@ -12,8 +12,8 @@ use crate::arith::units::{Canonical, Mont, N2, Number, Value};
 use crate::ciphertext::Digits;
 use crate::{EncryptionKey, Error, Threads};
 
-/// The noise of one ciphertext: `h_s^r`, or `r^n` for textbook noise, for a fresh secret `r`. An encryption consumes it.
-/// It cannot be copied, stored or sent.
+/// The noise of one ciphertext, `h_s^r` for a fresh secret `r` (or `r^n`, see [`NoiseMode`](crate::NoiseMode)). An encryption consumes it. It cannot be
+/// copied, stored or sent.
 pub struct Blinding {
     key: EncryptionKey,
     /// Secret: it decrypts the ciphertext that is made with it. Wiped when dropped.
@@ -33,37 +33,19 @@ impl fmt::Debug for Blinding {
     }
 }
 
-/// Bits of the exponents that hide ciphertexts from the secret key's own computation.
-const HIDING_BITS: u32 = 128;
-
 impl EncryptionKey {
     /// Makes `count` blindings. The exponents are drawn from `rng` in order, so the result does not depend on
     /// the number of threads.
     pub fn blindings(&self, count: usize, rng: &mut impl CryptoRng, threads: Threads) -> Vec<Blinding> {
-        self.blindings_of(self.exponent_bits(), count, rng, threads)
-    }
-
-    /// Makes blindings for ciphertexts that are decrypted at once and never leave the process. It suffices that nobody
-    /// can guess them, so their exponents are short. They must not be used to encrypt.
-    pub(crate) fn hiding_blindings(&self, count: usize, rng: &mut impl CryptoRng) -> Vec<Blinding> {
-        self.blindings_of(HIDING_BITS.min(self.exponent_bits()), count, rng, Threads::ONE)
-    }
-
-    fn blindings_of(
-        &self,
-        bits: u32,
-        count: usize,
-        rng: &mut impl CryptoRng,
-        threads: Threads,
-    ) -> Vec<Blinding> {
         let n = self.modulus();
         match self.noise() {
             Ok(powers) => {
+                let bits = self.exponent_bits();
                 let exponents: Vec<Limbs> = (0..count).map(|_| random_bits(bits, rng)).collect();
                 threads.map(count, n.lanes(), |range| {
                     let mut results: Vec<_> = range.clone().map(|_| n.number()).collect();
                     let mut targets: Vec<_> = results.iter_mut().map(Value::view_mut).collect();
-                    powers.pow(n, &exponents[range], bits, &mut targets);
+                    powers.pow(n, &exponents[range], &mut targets);
                     results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
                 })
             }

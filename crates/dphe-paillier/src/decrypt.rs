@@ -4,9 +4,8 @@
 //! modulo `p` ([`half`]). The results for both factors are joined by the Chinese remainder theorem. A single
 //! wrong half would reveal a factor, so every batch is checked by an equation that is independent of the
 //! constants used to decrypt it ([`self_check`]). Small numbers are packed before they are decrypted
-//! ([`packed`]). Few ciphertexts are checked in the lanes that they leave free ([`few`]).
+//! ([`packed`]).
 
-mod few;
 mod half;
 mod packed;
 mod self_check;
@@ -45,14 +44,8 @@ impl DecryptionKey {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<Vec<Plaintext>, Error> {
-        let key = self.encryption_key();
         let mut fresh = ciphertexts.to_vec();
-        if self.is_few(fresh.len()) {
-            key.check_ciphertexts(&fresh)?;
-            key.blind(&mut fresh, &key.hiding_blindings(ciphertexts.len(), rng), threads)?;
-        } else {
-            key.rerandomize(&mut fresh, rng, threads)?;
-        }
+        self.encryption_key().rerandomize(&mut fresh, rng, threads)?;
         self.decrypt_unblinded(&fresh, threads)
     }
 
@@ -91,10 +84,7 @@ impl DecryptionKey {
         key.check_ciphertexts(ciphertexts)?;
         let grain = key.modulus().lanes();
         let plaintexts = threads.map(ciphertexts.len(), grain, |range| {
-            let decrypt = |batch: &[Ciphertext]| {
-                if self.is_few(batch.len()) { self.decrypt_few(batch) } else { self.decrypt_batch(batch) }
-            };
-            ciphertexts[range].chunks(BATCH).map(decrypt).collect()
+            ciphertexts[range].chunks(BATCH).map(|batch| self.decrypt_batch(batch)).collect()
         });
         let mut all = Vec::with_capacity(ciphertexts.len());
         for batch in plaintexts {

@@ -64,28 +64,9 @@ impl Half {
 
     /// Returns this factor's shares `m q^-1` modulo `p` of the first `count` plaintexts of a group.
     pub(super) fn shares(&self, base: &Pairs<Mont>, count: usize, scratch: &mut Scratch) -> Vec<Limbs> {
-        let mut power = self.power(base, scratch);
-        self.shares_of_powers(&mut power, count, scratch)
-    }
-
-    /// Returns the shares, and for each number of the group the two halves of `c^(p-1)`, which are 1 and the
-    /// logarithm.
-    pub(super) fn shares_and_powers(
-        &self,
-        base: &Pairs<Mont>,
-        count: usize,
-        scratch: &mut Scratch,
-    ) -> (Vec<Limbs>, Vec<[Limbs; 2]>) {
         let p = &self.modulus;
         let mut power = self.power(base, scratch);
-        let powers: Vec<Number<P2, _, _, Lanes>> = p.take_apart(&p.canonical(&mut power, scratch), p.lanes());
-        let powers = powers.iter().map(|power| power.view().halves().map(|half| p.to_limbs(&half))).collect();
-        (self.shares_of_powers(&mut power, count, scratch), powers)
-    }
-
-    fn shares_of_powers(&self, power: &mut Pairs<Plain>, count: usize, scratch: &mut Scratch) -> Vec<Limbs> {
-        let p = &self.modulus;
-        let [_, logarithm] = p.canonical(power, scratch).halves_mut();
+        let [_, logarithm] = p.canonical(&mut power, scratch).halves_mut();
         let mut share = p.residues();
         // A plain number times one in Montgomery form is plain.
         p.mul(&mut share, &p.broadcast(&self.scale), &logarithm, scratch);
