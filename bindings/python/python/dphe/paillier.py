@@ -41,6 +41,8 @@ Noise: TypeAlias = Literal["secure", "fast", "textbook"]
 _Index: TypeAlias = Any
 _MAGIC = b"dphe-array\n\x01"
 _UNPROTECTED_MAGIC = b"dphe-unprotected-secret-key\n\x01"
+# More than fits into memory. An empty array may have long dimensions, too.
+_MOST_ELEMENTS = 1 << 40
 _NO_SCALE = 0xFFFF
 _INT64_MIN = np.iinfo(np.int64).min
 _NOISES: tuple[Noise, ...] = ("secure", "fast", "textbook")
@@ -686,13 +688,15 @@ class EncryptedArray:
         shape: tuple[int, ...] = struct.unpack_from(f">{ndim}Q", data, fixed + 20)
         packing = Packing(key, value_bits, terms) if value_bits else None
         size = math.prod(shape)
+        if math.prod(length or 1 for length in shape) > _MOST_ELEMENTS:
+            raise InvalidValue("the encrypted array is too large", "length")
         expected = size if packing is None else -(-size // packing.slots)
         if (len(data) - start) != expected * (key.bits // 4):
             raise InvalidValue("the encrypted array does not have as many ciphertexts as its shape", "length")
         if used < 1 or (packing is not None and used > packing.terms):
             raise InvalidValue("the encrypted array has more terms than its packing allows", "terms")
         core = key._native.read_wire(data[start:], threads)
-        return cls._of(key, core, shape, None if scale == _NO_SCALE else scale, packing, used)
+        return cls._of(key, core, shape, _scale(None if scale == _NO_SCALE else scale), packing, used)
 
     def to_ints(self, *, threads: int | None = None) -> list[int]:
         """Return the ciphertexts as integers modulo ``n ** 2``, the form of python-paillier."""
@@ -929,7 +933,8 @@ def _split(residues: bytes | bytearray, n: int) -> Iterable[int]:
 def _scale(scale_bits: int | None) -> int | None:
     if scale_bits is None:
         return None
-    return _small(scale_bits, "scale_bits", 1024)
+    # 2 ** 1024 is not a float
+    return _small(scale_bits, "scale_bits", 1023)
 
 
 def _small(value: int, name: str, most: int) -> int:

@@ -60,7 +60,7 @@ class EncodedNumber:
             # Fractions are exact. Floats would overflow for large exponents.
             integer = round(fractions.Fraction(scalar) * fractions.Fraction(cls.BASE) ** -exponent)
         if abs(integer) > public_key.max_int:
-            raise ValueError(f"Integer needs to be within +/- {public_key.max_int} but got {integer}")
+            raise ValueError(f"Integer needs to be within +/- {public_key.max_int}")
         return cls(public_key, integer % public_key.n, exponent)
 
     @classmethod

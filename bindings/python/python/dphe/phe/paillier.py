@@ -15,7 +15,7 @@ from typing import Any, cast
 from dphe import _core
 from dphe.errors import DpheError, InsecureKeyWarning, InvalidValue
 from dphe.phe.encoding import EncodedNumber
-from dphe.phe.util import getprimeover, invert, isqrt, powmod
+from dphe.phe.util import getprimeover, invert, is_prime, isqrt, powmod
 
 __all__ = [
     "DEFAULT_KEYSIZE",
@@ -315,6 +315,8 @@ class PaillierPrivateKey:
         """Decrypt an integer modulo ``n ** 2`` to an integer modulo ``n``."""
         if not isinstance(ciphertext, int):
             raise TypeError(f"Expected ciphertext to be an int, not: {type(ciphertext)}")
+        # Only the residue matters. Another form of it must not lead to the decryption without a check.
+        ciphertext %= self.public_key.nsquare
         raw = self.public_key._read(ciphertext)
         if raw is not None and self._native is not None:
             return self._decrypt_native(raw)
@@ -342,7 +344,10 @@ class PaillierPrivateKey:
         try:
             return int.from_bytes(self._native.decrypt_residues(raw, 1), "big")
         except DpheError:
-            # The factors are no primes, so Rust's self-check fails. python-paillier returns a number all the same.
+            # A failed self-check of a real key is a fault, and its result would reveal a factor.
+            if is_prime(self.p) and is_prime(self.q):
+                raise
+            # The factors are not prime, so the self-check must fail. python-paillier returns a number all the same.
             return self._decrypt_integer(int.from_bytes(raw.to_integers(1)[0], "big"))
 
     def _decrypt_integer(self, ciphertext: int) -> int:
