@@ -191,7 +191,7 @@ fn kept(town: &Town, change: impl FnOnce(&mut StoredMessages), with_kit: bool) -
     let replay = Replay { model, key, maker: &mut maker, users };
     let rounds = check_rounds(kit.rosters(), MessageSource::User, messages, Some(replay));
     // the last round is there in all cases
-    assert_eq!(check_against_user(&party, &rounds), Vec::<String>::new(), "{rounds:#?}");
+    assert_eq!(check_against_user(&party, kit.rosters(), &rounds), Vec::<String>::new(), "{rounds:#?}");
     rounds
 }
 

@@ -35,6 +35,6 @@ pub use report::{Cost, RoundReport, Seconds};
 pub use round::{Applied, LocalRound, RoundResidual, RoundRules};
 pub use scenario::{Scenario, ScenarioParams};
 pub use simulate::{Participation, Simulation, SimulationParams};
-pub use spec::{EncryptionSpec, LearnerSpec, Named, PayloadName, PayloadSize, UnknownName};
+pub use spec::{DEFAULT_OUTSIZE, EncryptionSpec, LearnerSpec, Named, PayloadName, PayloadSize, UnknownName};
 pub use stopwatch::Stopwatch;
 pub use task::{ModelSize, propose};

@@ -16,6 +16,9 @@ pub use name::{Named, UnknownName, named};
 use crate::task::{ModelSize, propose_for};
 use crate::{Error, Weighting};
 
+/// How many times as large as those of earlier rounds an average may be, unless the task file says otherwise.
+pub const DEFAULT_OUTSIZE: u8 = 10;
+
 /// The name of a [`Payload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadName {
@@ -299,6 +302,7 @@ impl LearnerSpec {
             config.min_users = *users.start();
             config.min_percent = encryption.min_percent;
             config.scale_bits = encryption.scale_bits.unwrap_or(config.scale_bits);
+            config.outsize = DEFAULT_OUTSIZE;
             config.clip_exponent = encryption.clip_exponent.unwrap_or(config.clip_exponent);
             if payload == Payload::Rotating {
                 let features = self.size().of(config.positions() as usize);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use dphe::{TaskConfig, TaskId, TaskParams};
-use dphe_federate::{EncryptionSpec, LearnerSpec, ModelSize, RoundRules, Weighting};
+use dphe_federate::{DEFAULT_OUTSIZE, EncryptionSpec, LearnerSpec, ModelSize, RoundRules, Weighting};
 use dphe_learn::Weights;
 use dphe_learn::update::LocalTrainer;
 use serde::Deserialize;
@@ -49,7 +49,7 @@ pub struct TaskSection {
 }
 
 fn default_outsize() -> u8 {
-    10
+    DEFAULT_OUTSIZE
 }
 
 /// The addresses of the services.

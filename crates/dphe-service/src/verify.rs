@@ -218,20 +218,27 @@ impl<'a> Verifier<'a> {
             (self.chain.history, self.chain.outcome) = (None, None);
         }
         let (roster, source) = (self.rosters.at(round), self.source);
-        if round == Round::FIRST {
-            self.chain.history = Some(history::first(roster));
+        let first = self.rosters.first();
+        if round == Round::FIRST && first.epoch() == 1 {
+            self.chain.history = Some(history::first(first));
             self.chain.outcome = Some(LastOutcome::None);
-        } else if roster.first_round() == round {
-            self.chain.history = self.chain.history.map(|last| history::with_roster(last, roster.hash()));
         }
+        self.chain.history = self.chain.history.map(|last| with_rosters(last, &self.rosters, round));
         self.chain.last = Some(round);
         let check = RoundCheck { roster, source, round, is_last, messages, findings };
         check.run(&mut self.chain, self.replay.as_mut())
     }
 }
 
+/// Adds the rosters that came into force with a round to the history before it.
+fn with_rosters(last: Digest, rosters: &Rosters, round: Round) -> Digest {
+    let changes = rosters.changes().iter().map(|change| change.roster());
+    let new = changes.filter(|roster| roster.first_round() == round);
+    new.fold(last, |last, roster| history::with_roster(last, roster.hash()))
+}
+
 /// Compares rounds that were verified with what a user knows from its own log. Returns what is wrong.
-pub fn check_against_user(party: &UserParty, rounds: &[CheckedRound]) -> Vec<String> {
+pub fn check_against_user(party: &UserParty, rosters: &Rosters, rounds: &[CheckedRound]) -> Vec<String> {
     // the user's current round has not ended for it
     let known = party.round().get() - 1;
     let Some(last) = rounds.iter().find(|checked| checked.round == known) else {
@@ -247,7 +254,7 @@ pub fn check_against_user(party: &UserParty, rounds: &[CheckedRound]) -> Vec<Str
     let Some((history, model)) = party.history().zip(party.model()) else { return Vec::new() };
     // the user's history has the new roster already, if one is in force from its current round on
     let after = head.history.as_deref().and_then(hex::decode).map(Digest::from_bytes);
-    let changed = after.map(|after| history::with_roster(after, party.roster().hash()));
+    let changed = after.map(|after| with_rosters(after, rosters, party.round()));
     if ![after, changed].contains(&Some(history)) {
         findings.push(format!("this user has another history after round {known}"));
     }

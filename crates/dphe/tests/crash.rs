@@ -326,11 +326,13 @@ fn answers_of_the_key_generator_depend_on_updates_through_their_sum_only() {
             let second = check(world, Plan { shift: 1 << 14, ..plan });
             assert_eq!((first.steps, &first.writes), (second.steps, &second.writes), "another schedule");
             assert_eq!(first.answers.len(), second.answers.len());
-            // masks depend on the ticket, and a ticket on the ciphertexts of earlier rounds
-            let compared = if world.spec.profile == Profile::Full { 1 } else { usize::MAX };
-            for (first, second) in first.answers.iter().zip(&second.answers).take(compared) {
+            for (first, second) in first.answers.iter().zip(&second.answers) {
                 assert_eq!((first.0, &first.1, first.2), (second.0, &second.1, second.2));
                 let shifted = first.1.iter().filter(|user| user.get() <= 2).count();
+                // a masked sum is random, because the aggregator's masks are drawn anew for every update
+                if world.spec.profile == Profile::Full {
+                    continue;
+                }
                 let equal = first.3 == second.3;
                 assert_eq!(equal, shifted != 1, "round {} of seed {seed}", first.0);
                 if equal { same += 1 } else { different += 1 }

@@ -124,7 +124,7 @@ impl Verify {
         };
         let party = member.party.as_ref().filter(|_| models_recomputed);
         if let Some(party) = party {
-            findings.extend(check_against_user(party, &rounds));
+            findings.extend(check_against_user(party, kit.rosters(), &rounds));
         }
         let export = Export::new(kit.party(), kit.roster(), &rounds);
         if let Some(path) = &self.export {

@@ -75,8 +75,8 @@ impl<'a> Start<'a> {
         let recovered = Log::recover(kit.party, Log::roster_of(kit.party, &kit.rosters, &log), &log)?;
         let state = match (&recovered.checkpoint, recovered.records.is_empty()) {
             (Some(_), _) => LogState::HasSeeds,
-            (None, true) => LogState::New,
-            (None, false) => LogState::Without,
+            (None, true) if log.is_empty() => LogState::New,
+            (None, _) => LogState::Without,
         };
         if let SeedsFile::Moved(MovedSeeds { store, .. }) = &seeds
             && (*store != about.id || state != LogState::HasSeeds)

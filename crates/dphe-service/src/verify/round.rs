@@ -178,6 +178,11 @@ impl RoundCheck<'_> {
         } else if let Some(ending @ (Ending::Failed | Ending::Rejected)) = ending {
             let kept = all.result.is_some() && all.freeze.is_some();
             self.require(kept, &format!("the round was {ending}, but the freeze or the result is missing"));
+        } else if ending.is_none() && !self.is_last {
+            self.require(
+                self.source == MessageSource::User,
+                "the end of the round is missing, although a later round exists",
+            );
         }
     }
 

@@ -19,12 +19,12 @@ use super::context::{ROSTER_TOO_LATE, Session};
 use super::{Action, Notice, Party, PartyContext, RETRY, RETRY_REQUEST, Time};
 use crate::hash::Digest;
 use crate::names::named_enum;
-use crate::party::log::LogPoint;
+use crate::party::log::{Log, LogPoint};
 use crate::scheme::RoundParams;
 use crate::scheme::permutation::UserAggregatorSeed;
 use crate::wire::{
     AgreementKey, Close, Decrypt, Encode as _, Ending, Freeze, FreezeAck, Header, Kind, Participant,
-    ParticipantTree, Publish, RosterChange, RoundOpen, RoundResult, RoundTicket, SEAL_BYTES, Signed,
+    ParticipantTree, Publish, RosterChange, Rosters, RoundOpen, RoundResult, RoundTicket, SEAL_BYTES, Signed,
     SumContext, Upload, UploadAck, UploadName, UploadParams, Writer,
 };
 use crate::{
@@ -166,7 +166,11 @@ impl Party for AggregatorParty {
         context: PartyContext<'_>,
         now: Time,
     ) -> Result<(Self, Vec<Action>), Error> {
-        check_keys(&keys, context.rosters.first())?;
+        check_keys(
+            &keys,
+            &context.rosters,
+            Log::roster_of(PartyId::Aggregator, &context.rosters, context.log),
+        )?;
         let (session, recovery) = Session::open(PartyId::Aggregator, context)?;
         let agreement = agreement_key(session.identity(), &session.roster)?;
         let party = Self {
@@ -248,10 +252,13 @@ impl Party for AggregatorParty {
     }
 }
 
-/// Checks that the aggregator's keys are those of the roster's task and users.
-fn check_keys(keys: &AggregatorKeys, roster: &Roster) -> Result<(), Error> {
-    roster.check_task(&keys.task, &keys.encryption)?;
-    if keys.ua.keys().copied().eq(roster.users()) { Ok(()) } else { Err(Error::Roster) }
+/// Checks that the aggregator's keys are those of the task, and of all users of the roster that is in force. Keys from
+/// a log do not have the users who left before, and keys from a kit do.
+fn check_keys(keys: &AggregatorKeys, rosters: &Rosters, in_force: &Roster) -> Result<(), Error> {
+    in_force.check_task(&keys.task, &keys.encryption)?;
+    let complete = in_force.users().all(|user| keys.ua.contains_key(&user));
+    let known = keys.ua.keys().all(|&user| rosters.first().contains(user));
+    if complete && known { Ok(()) } else { Err(Error::Roster) }
 }
 
 /// Returns the key that uploads under this roster are decrypted with.

@@ -141,6 +141,8 @@ impl<'w> Ledger<'w> {
             _ if rogue => true,
             // the sum contains a useless upload
             "check" | "range" | "failures" if self.world.spec.has_rogue_user() => true,
+            // the aggregator has forgotten the sum that it requested before it was restored
+            "committed" if restored && party == PartyId::KeyGenerator => true,
             "early" => self.world.spec.collect_min > 0,
             // the publish message overtook the inclusion
             "not_mine" if self.reordered => true,

@@ -93,8 +93,9 @@ impl AggregatorActor {
             start.party::<AggregatorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
         model::restore_model(&mut store, &rosters, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
-        let spoilers = model::stored_spoilers(&mut store, party.round()).await?;
+        let mut spoilers = model::stored_spoilers(&mut store, party.round()).await?;
         let rules = SearchRules::new(&roster);
+        spoilers.keep_users(&rules);
         let asked = spoilers.asked(party.round().get(), &rules);
         let (sender, commands) = mpsc::channel(1024);
         let mut actor = Self {

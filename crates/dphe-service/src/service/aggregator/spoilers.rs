@@ -57,7 +57,7 @@ struct Search {
     spoiled: Vec<Users>,
     /// Users who were asked and did not come, when they were asked last.
     absent: Users,
-    /// The number of rounds for which suspects were asked and did not come.
+    /// The number of rounds that told nothing, because users who were asked did not come.
     stalled: u32,
     /// Whether spoiled rounds use up the failures that the key generator allows. A rejected sum does not.
     counted: bool,
@@ -110,6 +110,20 @@ impl SearchRules {
 }
 
 impl Spoilers {
+    /// Forgets users who have left the task.
+    pub(super) fn keep_users(&mut self, rules: &SearchRules) {
+        let users = &rules.users;
+        if let Some(search) = &mut self.search {
+            for set in [&mut search.all, &mut search.suspects, &mut search.cleared, &mut search.absent] {
+                set.retain(|user| users.contains(user));
+            }
+        }
+        self.search.take_if(|search| search.suspects.is_empty());
+        self.set_aside.retain(|user, _| users.contains(user));
+        self.unresolved.retain(|user| users.contains(user));
+        self.last_published.retain(|user| users.contains(user));
+    }
+
     /// Returns the users to ask for uploads in a round, or `None` for all.
     pub(super) fn asked(&self, round: u64, rules: &SearchRules) -> Option<Users> {
         if let Some(test) = self.search.as_ref().and_then(|search| self.test(search, rules)) {
@@ -186,7 +200,12 @@ impl Spoilers {
                 }
                 self.clear(&asked, participants)?;
             }
-            Ending::Aborted => self.search.as_mut()?.came(&asked, participants),
+            Ending::Aborted => {
+                let search = self.search.as_mut()?;
+                search.came(&asked, participants);
+                // whoever was missing, the same users would be asked again
+                search.stalled += 1;
+            }
             Ending::Failed | Ending::Rejected => {
                 if ending == Ending::Failed {
                     self.failures = self.failures.saturating_add(1);
@@ -231,6 +250,9 @@ impl Spoilers {
     /// The participants of a published round did not spoil it. Returns `None` if there is no search.
     fn clear(&mut self, asked: &Users, participants: &Users) -> Option<()> {
         let search = self.search.as_mut()?;
+        if !participants.iter().any(|user| search.suspects.contains(user)) {
+            search.stalled += u32::from(asked.iter().any(|user| search.suspects.contains(user)));
+        }
         search.came(asked, participants);
         search.suspects.retain(|user| !participants.contains(user));
         search.cleared.extend(participants);
@@ -406,10 +428,6 @@ impl Search {
 
     /// Notes who came and who did not.
     fn came(&mut self, asked: &Users, participants: &Users) {
-        let suspects_asked = asked.iter().any(|user| self.suspects.contains(user));
-        if suspects_asked && !participants.iter().any(|user| self.suspects.contains(user)) {
-            self.stalled += 1;
-        }
         self.absent.retain(|user| !participants.contains(user));
         self.absent.extend(asked.difference(participants));
     }

@@ -51,13 +51,14 @@ impl LeaderLease {
         key.copy_from_slice(&rosters.first().hash().as_bytes()[..8]);
         let (key, db) = (i64::from_be_bytes(key), &mut connection);
         let taken = with_timeout(address.lease, async {
-            let row = sqlx::query("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(&mut *db).await?;
-            if !row.try_get::<bool, _>(0)? {
-                return Ok(Ok(None));
-            }
+            // before the lock: a follower with an old roster must stop, and not serve users who have left
             let row = sqlx::query("SELECT roster FROM about").fetch_one(&mut *db).await?;
             if row.try_get::<&[u8], _>(0)? != rosters.latest().hash().as_bytes() {
                 return Ok(Err(StoreError::OtherRoster { schema: address.schema.clone() }));
+            }
+            let row = sqlx::query("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(&mut *db).await?;
+            if !row.try_get::<bool, _>(0)? {
+                return Ok(Ok(None));
             }
             let query = sqlx::query("UPDATE leader SET epoch = epoch + 1, token = $1 RETURNING epoch");
             query.bind(token).fetch_one(&mut *db).await?.try_get::<i64, _>(0).map(|epoch| Ok(Some(epoch)))

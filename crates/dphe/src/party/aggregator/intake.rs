@@ -69,7 +69,7 @@ pub struct Checked {
 }
 
 impl Intake {
-    /// Creates an intake with the aggregator's keys, which belong to the first roster, and its identity.
+    /// Creates an intake with the aggregator's keys, from its kit or its log, and its identity.
     ///
     /// # Errors
     /// [`Error::Signature`], [`Error::Key`] or [`Error::Roster`] if they do not match the rosters.
@@ -81,7 +81,7 @@ impl Intake {
     ) -> Result<Self, Error> {
         let (identity, rosters) = (identity.into(), rosters.into());
         let first = rosters.first();
-        check_keys(&keys, first)?;
+        check_keys(&keys, &rosters, rosters.latest())?;
         let agreement_in = |roster| agreement_key(identity.of(PartyId::Aggregator, roster)?, roster);
         let mut aggregator = Aggregator::new(keys)?;
         let (roster, agreement) = (first.clone(), agreement_in(first)?);
