@@ -263,7 +263,8 @@ fn another_model_or_sum_for_one_user_is_noticed_by_that_user_and_by_verify() {
 
     // what they kept shows it, and a member whom the aggregator told the truth has another history
     let (good, said) = verify(&town, "user-1", &["--export", "one.json"]);
-    assert!(good && said.contains("ok    round 1      published, 3 users, sum checked"), "{said}");
+    // its seeds of the round are forgotten
+    assert!(good && said.contains("ok    round 1      published, 3 users, sum only chained"), "{said}");
     let (good, said) = verify(&town, "user-2", &["--compare", "one.json"]);
     assert!(!good && said.contains("the published model does not follow from the sum"), "{said}");
     assert!(said.contains("bad   compared     user-1 has another round 1: history, model"), "{said}");
@@ -460,6 +461,9 @@ impl Spoiled {
     }
 }
 
+/// What the aggregator logs.
+const SPOILED: &str = "the round is over without a model: an upload spoiled it";
+
 /// Attack 4. With masks, only the aggregator and users see that a sum is out of range. The range check bounds the sum and
 /// not the share of one user: nothing refuses a larger share that leaves room for the others.
 #[test]
@@ -468,7 +472,7 @@ fn upload_out_of_range_makes_the_round_rejected_and_the_aggregator_says_so() {
     wait_until(&mut spoiled.all[2..], "the round ends", |user| !user.events("the round is over").is_empty());
     show(&spoiled.all[0], "the round is over");
     show(&spoiled.all[2], "the round is over");
-    let over = spoiled.all[0].events("the round is over");
+    let over = spoiled.all[0].events(SPOILED);
     assert_eq!(over[0]["ending"], "rejected", "{over:?}");
     let counted = spoiled.metrics(0);
     assert!(counted.contains("dphe_rounds_total{ending=\"rejected\"}"), "{counted}");
@@ -481,7 +485,7 @@ fn upload_out_of_range_in_sparse_makes_opening_fail_and_both_services_count_it()
     wait_until(&mut spoiled.all[2..], "the round ends", |user| !user.events("the round is over").is_empty());
     show(&spoiled.all[0], "the round is over");
     show(&spoiled.all[1], "could not be opened");
-    assert_eq!(spoiled.all[0].events("the round is over")[0]["ending"], "failed");
+    assert_eq!(spoiled.all[0].events(SPOILED)[0]["ending"], "failed");
     let (aggregator, generator) = (spoiled.metrics(0), spoiled.metrics(1));
     assert!(aggregator.contains("dphe_rounds_total{ending=\"failed\"} 1"), "{aggregator}");
     assert!(generator.contains("dphe_refusals_total{code=\"round_failed\"} 1"), "{generator}");
@@ -522,7 +526,7 @@ fn seeds_of_the_first_round_are_gone_after_it() {
 #[test]
 fn text_of_a_refusal_cannot_forge_a_line_of_a_users_log() {
     let forged = "x\n2026-11-18T00:00:00.000000Z  INFO the round is over ending=\"published\"\n\x1b]0;owned\x07\x1b[2J";
-    let detail = format!("{forged}{}", "y".repeat(100_000));
+    let detail = format!("{forged}{}", "y".repeat(2_000));
     let mut deceit = Deceit::new(Plan { rounds: 1, ..Plan::default() }, |_, _, messages| messages);
     deceit.refuse = Some(HttpErrorCode::Forbidden.because(detail));
     let Deceived { town, middle: _middle, mut all } = deceit.start();
