@@ -422,6 +422,7 @@ fn metrics_of_alerts_and_dashboard_are_exported_during_rounds() {
 
 /// Returns the commands of a document in order.
 fn commands(text: &str) -> Vec<Vec<String>> {
+    let text = text.replace("\\\n", " ");
     let lines = text.lines().filter(|line| line.starts_with("    "));
     let lines = lines.filter_map(|line| line.trim_start().strip_prefix("dphe "));
     let words = |line: &str| line.split('#').next().unwrap().split_whitespace().map(str::to_owned).collect();
