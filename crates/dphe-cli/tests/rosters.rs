@@ -69,7 +69,7 @@ fn task_continues_after_a_member_left_and_another_one_got_a_new_identity() {
     assert!(error.contains("2 users would be left, and the task needs 3"), "{error}");
     // user 5 makes a new key, because its old one was stolen
     done(&town, &["keygen", "task.toml", "--request", "user-5", "-o", "new"]);
-    let both = ["--remove", "user-4", "--with", "new/request.toml", "--output", "change"];
+    let both = ["--remove", "user-4", "--with", "new/user-5-request.toml", "--output", "change"];
     let said = done(&town, &change(&both));
     let first = said.lines().find_map(|line| line.strip_prefix("first round")).unwrap();
     let first: u64 = first.trim().parse().unwrap();

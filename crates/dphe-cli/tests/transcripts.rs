@@ -2,8 +2,8 @@
 //!
 //! A transcript shows commands as a user sees them in a terminal of 80 columns: a line `$ dphe ...`, the output
 //! (standard output, then standard error), and a line `[exit CODE]`. All commands of a transcript run in one new
-//! directory. Fingerprints differ from run to run, so each is shown as the same one.
-//! `DPHE_UPDATE_TRANSCRIPTS=1 cargo test -p dphe-cli --test transcripts` rewrites them with what the program prints now.
+//! directory. Fingerprints differ from run to run, so each is shown as the same one. `DPHE_UPDATE_TRANSCRIPTS=1 cargo
+//! test -p dphe-cli --test transcripts` rewrites them with what the program prints now.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

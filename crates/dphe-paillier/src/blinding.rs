@@ -12,8 +12,8 @@ use crate::arith::units::{Canonical, Mont, N2, Number, Value};
 use crate::ciphertext::Digits;
 use crate::{EncryptionKey, Error, Threads};
 
-/// The noise of one ciphertext, `h_s^r` for a fresh secret `r` (or `r^n`, see [`NoiseMode`](crate::NoiseMode)). An encryption consumes it. It cannot be
-/// copied, stored or sent.
+/// The noise of one ciphertext, `h_s^r` for a fresh secret `r` (or `r^n`, see [`NoiseMode`](crate::NoiseMode)). An
+/// encryption consumes it. It cannot be copied, stored or sent.
 pub struct Blinding {
     key: EncryptionKey,
     /// Secret: it decrypts the ciphertext that is made with it. Wiped when dropped.

@@ -56,7 +56,7 @@ pub fn decryption_key(p: &[u8], q: &[u8], mode: NoiseMode) -> Result<DecryptionK
     DecryptionKey::from_factors(&p, &q, bits, mode)
 }
 
-/// Returns the factors of a secret key, big-endian. Whoever knows one of them can decrypt everything.
+/// Returns the factors of a secret key, big-endian. A person who knows one of them can decrypt everything.
 pub fn factors(key: &DecryptionKey) -> [Zeroizing<Vec<u8>>; 2] {
     let width = key.encryption_key().modulus_bytes().div_ceil(2);
     [&key.p, &key.q].map(|half| nat::to_be_bytes(half.prime(), width))

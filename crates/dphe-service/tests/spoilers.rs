@@ -1,4 +1,4 @@
-//! A user whose updates are far larger than everybody else's: its sums are given up before they are published, and the
+//! A user whose updates are far larger than everybody else's: its sums are rejected before they are published, and the
 //! aggregator finds out who it is, over a restart.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]

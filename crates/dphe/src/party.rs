@@ -44,9 +44,9 @@ pub trait Party: Sized {
     /// [`Error::Signature`] or [`Error::Key`] if the keys or the identity do not match the roster.
     fn start(keys: Self::Keys, context: PartyContext<'_>, now: Time) -> Result<(Self, Vec<Action>), Error>;
 
-    /// Starts a party that has never run. Its first action replaces the log by a checkpoint, which holds the seeds. Then
-    /// the keys need not be kept anywhere else, because `from_log` of the keys reads the seeds from the log. The log of
-    /// the context is ignored.
+    /// Starts a party that has never run. Its first action replaces the log by a checkpoint, which holds the seeds.
+    /// Then the keys need not be kept anywhere else, because `from_log` of the keys reads the seeds from the log. The
+    /// log of the context is ignored.
     ///
     /// # Errors
     /// As [`Party::start`].

@@ -312,8 +312,8 @@ fn byzantine_users_spoil_sums_but_forge_none() {
     }
 }
 
-/// Two runs of one schedule, in which two users send other numbers with the same sum. The key generator answers the same
-/// in every round with both or none of them.
+/// Two runs of one schedule, in which two users send other numbers with the same sum. The key generator answers the
+/// same in every round with both or none of them.
 #[test]
 fn answers_of_the_key_generator_depend_on_updates_through_their_sum_only() {
     let seeds = seeds().unwrap_or(400) / 20;

@@ -1025,7 +1025,7 @@ fn seeds_at_end(bytes: &[u8], users: usize) -> Vec<[u8; 32]> {
     (1..=users).map(|n| bytes[end - 44 * n + 12..][..32].try_into().unwrap()).collect()
 }
 
-/// A round that was given up is closed, too.
+/// An aborted round is closed, too.
 #[test]
 fn key_generator_forgets_the_seeds_of_an_aborted_round() {
     for profile in [Profile::Sparse, Profile::Full] {
@@ -1041,7 +1041,7 @@ fn key_generator_forgets_the_seeds_of_an_aborted_round() {
     }
 }
 
-/// Whoever steals a disk later must not find what was needed to read a closed round.
+/// A thief of the disk must not find, later, what was needed to read a closed round.
 #[test]
 fn checkpoints_do_not_contain_the_seeds_of_closed_rounds() {
     for profile in [Profile::Sparse, Profile::Full] {

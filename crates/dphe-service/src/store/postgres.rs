@@ -57,8 +57,8 @@ impl PgAddress {
     /// is in, and the leadership.
     ///
     /// # Errors
-    /// [`StoreError::Address`] if the URL is invalid, [`StoreError::Unverified`] if the connection would cross a network
-    /// without `sslmode=verify-full`.
+    /// [`StoreError::Address`] if the URL is invalid, [`StoreError::Unverified`] if the connection would cross a
+    /// network without `sslmode=verify-full`.
     pub fn new(url: &str, roster: &Roster, lease: Duration) -> Result<Self, StoreError> {
         let address = Self::new_unverified(url, roster, lease)?;
         if address.crosses_network() && !matches!(address.options.get_ssl_mode(), PgSslMode::VerifyFull) {

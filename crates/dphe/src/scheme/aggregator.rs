@@ -90,8 +90,8 @@ impl Aggregator {
     }
 }
 
-/// A round in which updates are collected. Its size depends on the number of positions. Each user adds only twelve bytes
-/// per ciphertext.
+/// A round in which updates are collected. Its size depends on the number of positions. Each user adds only twelve
+/// bytes per ciphertext.
 #[derive(Debug)]
 pub struct Collecting {
     pub(crate) keys: Arc<AggregatorKeys>,

@@ -28,9 +28,9 @@ pub(crate) fn from_bytes(bytes: &[u8; FINGERPRINT_BYTES]) -> Fingerprint {
     [0, 1, 2].map(|i| words.get(i).map_or(0, |word| u32::from_be_bytes(*word)))
 }
 
-/// A set of fingerprints that grows by batches. It consists of sorted runs, each at least twice as long as the next, so that
-/// a batch costs a few binary searches per element and no memory besides the fingerprints. Runs stop growing at a sixteenth
-/// of the set, because merging two runs needs as much memory again as both have.
+/// A set of fingerprints that grows by batches. It consists of sorted runs, each at least twice as long as the next, so
+/// that a batch costs a few binary searches per element and no memory besides the fingerprints. Runs stop growing at a
+/// sixteenth of the set, because merging two runs needs as much memory again as both have.
 #[derive(Debug, Default)]
 pub(crate) struct Fingerprints(Vec<Vec<Fingerprint>>);
 

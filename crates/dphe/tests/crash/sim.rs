@@ -50,7 +50,8 @@ pub(crate) enum Mode {
     Torn(u32),
     /// The same, but the file has its full length, and the rest is zeros.
     Blank(u32),
-    /// The disk is full and stays so for a while. This many parts in 1024 of an append are written. Nothing is replaced.
+    /// The disk is full and stays so for a while. This many parts in 1024 of an append are written. Nothing is
+    /// replaced.
     Full(u32),
     Synced,
     SentOne,

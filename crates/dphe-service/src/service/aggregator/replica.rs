@@ -145,8 +145,8 @@ async fn run_until(
     result
 }
 
-/// Returns the aggregator's keys. The first replica that starts moves the seeds into the database. Every replica removes
-/// them from its own copy of the kit.
+/// Returns the aggregator's keys. The first replica that starts moves the seeds into the database. Every replica
+/// removes them from its own copy of the kit.
 async fn stored_keys(
     kit: &Kit,
     store: &mut PgStore,

@@ -1,4 +1,4 @@
-//! The search for users whose uploads spoil rounds (docs/decisions/037-search-for-spoilers.md).
+//! The search for users whose uploads spoil rounds (docs/decisions/039-search-for-spoilers.md).
 //!
 //! Nobody can see which upload made a sum useless, so the aggregator asks fewer users in later rounds, and concludes
 //! from the endings who it can be. This module decides whom to ask, and draws the conclusions. It has no I/O and no
@@ -203,7 +203,7 @@ impl Spoilers {
             Ending::Aborted => {
                 let search = self.search.as_mut()?;
                 search.came(&asked, participants);
-                // whoever was missing, the same users would be asked again
+                // the same users would be asked again, so a user who stays away must not delay the search forever
                 search.stalled += 1;
             }
             Ending::Failed | Ending::Rejected => {
