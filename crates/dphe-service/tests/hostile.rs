@@ -455,7 +455,7 @@ async fn wrong_lengths_and_slow_bodies_are_refused() {
     let services = services().await;
     let head = |query: &str, rest: &str| {
         format!(
-            "PUT /v1/rounds/1/uploads/1?{query} HTTP/1.1\r\nhost: dphe\r\ncontent-type: application/vnd.dphe.v1.upload\r\n{rest}\r\n\r\n"
+            "PUT /v1/rounds/1/uploads/1?{query} HTTP/1.1\r\nhost: dphe\r\ncontent-type: application/vnd.dphe.v2.upload\r\n{rest}\r\n\r\n"
         )
     };
     // announced lengths beyond the limit are refused before the body is read
@@ -624,7 +624,7 @@ async fn key_generator_refuses_messages_of_other_kinds_and_parties() {
         let path = "/v1/messages";
         client.send(Method::POST, path, Some(media), body.into(), SOON).await.map(|answer| answer.body)
     };
-    let media = |name: &str| format!("application/vnd.dphe.v1.{name}");
+    let media = |name: &str| format!("application/vnd.dphe.v2.{name}");
     assert_eq!(code(post("text/plain", vec![0; 10]).await), "media_type");
     assert_eq!(code(post(&media("upload"), vec![0; 10]).await), "media_type");
     assert_eq!(code(post(&media("freeze"), vec![0; 10]).await), "encoding");
@@ -665,8 +665,8 @@ async fn every_response_carries_its_request_id() {
         ("GET /v1/rounds/next?after=1&seen=00", "content-length: 0", "400"),
         ("GET /v1/rounds/1/uploads/2", "content-length: 0", "403"),
         (put, "content-length: 99999999", "415"),
-        (put, "content-type: application/vnd.dphe.v1.upload\r\ncontent-length: 99999999", "413"),
-        (put, "content-type: application/vnd.dphe.v1.upload\r\ncontent-length: 9", "408"),
+        (put, "content-type: application/vnd.dphe.v2.upload\r\ncontent-length: 99999999", "413"),
+        (put, "content-type: application/vnd.dphe.v2.upload\r\ncontent-length: 9", "408"),
     ];
     for (first, rest, status) in cases {
         for (sent, kept) in [("a.B_9-z", true), ("no spaces", false), ("", false), (&*"x".repeat(65), false)]
@@ -731,7 +731,7 @@ async fn request_id_is_in_all_log_lines_of_a_request() {
         raw(&services, b"GET /v1/nowhere HTTP/1.1\r\nhost: dphe\r\nx-request-id: find-me-1\r\n\r\n").await;
     assert_eq!(request_id_of(&answer), "find-me-1");
     let request = "POST /v1/messages HTTP/1.1\r\nhost: dphe\r\nx-request-id: find-me-2\r\ncontent-length: 60\r\n\
-                   content-type: application/vnd.dphe.v1.close\r\n\r\n";
+                   content-type: application/vnd.dphe.v2.close\r\n\r\n";
     let request = format!("{request}{}", "z".repeat(60));
     let answer = raw_by(&services, "aggregator", PartyId::KeyGenerator, request.as_bytes()).await;
     assert_eq!(request_id_of(&answer), "find-me-2");
@@ -876,7 +876,7 @@ async fn silent_and_slow_connections_do_not_block_an_upload() {
             let head = if n < 2 {
                 format!(
                     "PUT /v1/rounds/1/uploads/{user}?offset=0&total={0} HTTP/1.1\r\nhost: dphe\r\n\
-                     content-type: application/vnd.dphe.v1.upload\r\ncontent-length: {0}\r\n\r\n",
+                     content-type: application/vnd.dphe.v2.upload\r\ncontent-length: {0}\r\n\r\n",
                     upload.len()
                 )
             } else {

@@ -349,7 +349,7 @@ async fn unusable_databases_are_refused_with_a_reason() {
     server.sql(&format!("UPDATE {schema}.about SET version = 99"));
     let error = open(&url, &roster).await.unwrap_err();
     assert!(matches!(error, StoreError::Version { found: 99, .. }), "{error}");
-    server.sql(&format!("UPDATE {schema}.about SET version = 2"));
+    server.sql(&format!("UPDATE {schema}.about SET version = 4"));
     // the tables belong to another roster
     server.sql(&format!("UPDATE {schema}.about SET roster = '\\x00'"));
     let error = open(&url, &roster).await.unwrap_err();

@@ -93,7 +93,7 @@ impl Lab {
         let layout = SlotLayout::new(&key, value_bits, task.config().max_users.into())?;
         let mut number = || {
             let magnitude = 1 + i64::from(rng.next_u32() % 60_000);
-            if rng.next_u32() % 2 == 0 { magnitude } else { -magnitude }
+            if rng.next_u32().is_multiple_of(2) { magnitude } else { -magnitude }
         };
         let numbers: Vec<Vec<i64>> = (0..USERS).map(|_| (0..weights).map(|_| number()).collect()).collect();
         let honest = (0..weights).map(|i| numbers.iter().map(|numbers| numbers[i]).sum()).collect();

@@ -133,12 +133,14 @@ impl Recording {
 
     /// Completes the record. `floor` is the smallest number of users of a sum.
     pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize) -> RoundRecord {
+        // an upload may be repeated
+        self.participants.sort_unstable();
+        self.participants.dedup();
         let came = self.participants.len();
         // after a restart, earlier uploads are unknown
         if ending == Ending::Aborted && came < floor && self.began.is_some() {
             self.problem(format!("{came} of at least {floor} users uploaded before the deadline"));
         }
-        self.participants.sort_unstable();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
         let between = |from: Option<Instant>, to: Option<Instant>| {
             from.zip(to).map(|(from, to)| to.saturating_duration_since(from).as_secs_f64())
