@@ -57,9 +57,9 @@ fn check(world: &World, plan: Plan) -> Outcome {
 /// Returns the writes of the first `rounds` rounds without faults. Those of a third round are like those of the second.
 fn writes(world: &World, rounds: usize) -> Vec<Point> {
     let outcome = check(world, Plan { rounds: 1, ..Plan::new(0) });
-    let tickets =
+    let mut tickets =
         outcome.writes.iter().enumerate().filter(|(_, point)| **point == Point { party: A, tag: 2 });
-    let (end, _) = tickets.skip(rounds).next().expect("there is one more round");
+    let (end, _) = tickets.nth(rounds).expect("there is one more round");
     outcome.writes[..end].to_vec()
 }
 

@@ -316,7 +316,10 @@ fn exchanged_ciphertexts_are_noticed() {
 fn factor_of_minus_one_changes_nothing() {
     let negate = |case: &mut Case, sum: &mut Sealed| {
         let negated = case.lab.negated(&sum.packed[1]);
-        assert!(case.lab.key.encode(&[negated.clone()], support::ONE) != encoded(case, &sum.packed[1]));
+        assert!(
+            case.lab.key.encode(std::slice::from_ref(&negated), support::ONE)
+                != encoded(case, &sum.packed[1])
+        );
         sum.packed[1] = negated;
     };
     for receipts in [Receipts::None, Receipts::Masked] {
@@ -681,7 +684,8 @@ fn checked_sums_that_were_changed_are_not_opened() {
 
 #[test]
 fn known_vector_added_to_a_checked_sum_is_noticed() {
-    let shifts: [(&str, fn(&mut Case, &mut Sealed)); 5] = [
+    type Shift = fn(&mut Case, &mut Sealed);
+    let shifts: [(&str, Shift); 5] = [
         ("one position", |case, sum| {
             let number = case.lab.small(1);
             case.lab.shift(sum.positions.values_mut().next().unwrap(), &number);
@@ -749,7 +753,7 @@ fn wrong_guess_of_one_number_costs_a_failed_round_of_checked_sums() {
             let replaced = replaced.clone();
             let plain =
                 support::key(256, dphe::NoiseMode::Fast).decrypt(&replaced, &mut case.lab.rng).unwrap();
-            let wrong = case.lab.add(&[plain.clone()], &[case.lab.small(1)]).remove(0);
+            let wrong = case.lab.add(std::slice::from_ref(&plain), &[case.lab.small(1)]).remove(0);
             let removed = case.lab.key.mul_small_vartime(&[replaced], &[-1], support::ONE).unwrap().remove(0);
             let guess = case.lab.encrypt(if right { &plain } else { &wrong });
             let terms = [sum.positions[&position].clone(), removed, guess];

@@ -196,6 +196,7 @@ mod tests {
 
     /// How many of 3,000 shifted sums pass a check of which each secret coefficient has this many bits. An aggregator
     /// that does not know the coefficient guesses it, and shifts the check accordingly.
+    #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     fn passing(bits: u32, key: &EncryptionKey, rng: &mut ChaCha20Rng) -> u32 {
         let proposed = TaskConfig::new(Profile::Full, 4, 10, 8);
         let config = TaskConfig { noise: NoiseMode::Fast, key_bits: 256, ..proposed };

@@ -35,6 +35,7 @@ pub(crate) struct Ledger<'w> {
     /// Whether the answers to a user may be reordered.
     reordered: bool,
     /// Every message that was sent, by sender, kind, round, and receiver if it is meant for one user.
+    #[allow(clippy::type_complexity, reason = "the comment names the parts of the key")]
     sent: BTreeMap<(PartyId, Kind, u64, Option<PartyId>, u32), Vec<u8>>,
     /// Every upload, by the hash of its body.
     uploads: BTreeMap<Digest, Sealed>,

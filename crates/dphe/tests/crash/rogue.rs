@@ -273,9 +273,9 @@ impl Rogue {
         match self.stage {
             Stage::Opening => {
                 if !self.close.is_empty() {
-                    actions.push(self.to_generator(self.close.clone()));
+                    actions.push(self.ask_generator(self.close.clone()));
                 }
-                actions.push(self.to_generator(self.open.clone()));
+                actions.push(self.ask_generator(self.open.clone()));
             }
             Stage::Collecting { until } => {
                 let floor = self.roster.floor();
@@ -287,7 +287,7 @@ impl Rogue {
             Stage::Freezing => {
                 actions.extend(self.frozen.iter().map(|frozen| send(G, frozen.message.clone())));
             }
-            Stage::Requesting => actions.push(self.to_generator(self.request.clone())),
+            Stage::Requesting => actions.push(self.ask_generator(self.request.clone())),
         }
         if self.below(10) == 0 && !self.sent.is_empty() {
             let at = self.below(self.sent.len());
@@ -352,7 +352,7 @@ impl Rogue {
 
     // --- a round ---
 
-    fn to_generator(&mut self, message: Vec<u8>) -> Action {
+    fn ask_generator(&mut self, message: Vec<u8>) -> Action {
         if !self.sent.contains(&message) {
             self.sent.push(message.clone());
         }
@@ -509,7 +509,7 @@ impl Rogue {
         let message = frozen.message.clone();
         self.frozen = Some(frozen);
         self.stage = Stage::Freezing;
-        vec![self.to_generator(message)]
+        vec![self.ask_generator(message)]
     }
 
     /// Returns whether the last round was opened on the model of this one.
@@ -703,7 +703,7 @@ impl Rogue {
             }
             _ => self.request_of(Some(frozen)),
         };
-        actions.push(self.to_generator(self.request.clone()));
+        actions.push(self.ask_generator(self.request.clone()));
         actions
     }
 

@@ -331,7 +331,7 @@ impl Lab {
 
     /// Adds a number to one of the ciphertexts.
     pub(crate) fn shift(&self, ciphertext: &mut Ciphertext, number: &Plaintext) {
-        let shifted = self.key.add_plain(&[ciphertext.clone()], &[number.clone()], ONE);
+        let shifted = self.key.add_plain(std::slice::from_ref(ciphertext), std::slice::from_ref(number), ONE);
         *ciphertext = shifted.unwrap().remove(0);
     }
 

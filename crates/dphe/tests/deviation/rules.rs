@@ -244,14 +244,14 @@ fn freeze_before_the_least_time_is_refused_and_accepted_later() {
         let early = Error::Early { least: 5000 };
         for now in [70_000, 70_001, 74_999] {
             world.now = Time(now);
-            assert_eq!(world.to_generator(freeze.clone()).unwrap_err(), early);
+            assert_eq!(world.ask_generator(freeze.clone()).unwrap_err(), early);
             assert_eq!(world.generator.phase().as_str(), "ticketed", "a refused message changes nothing");
         }
         if restart {
             // the time counts from the restart
             world.restart_generator();
             world.now = Time(79_998);
-            assert_eq!(world.to_generator(freeze.clone()).unwrap_err(), early);
+            assert_eq!(world.ask_generator(freeze.clone()).unwrap_err(), early);
             world.now = Time(79_999);
         } else {
             world.now = Time(75_000);
@@ -322,7 +322,7 @@ fn freeze_with_missing_foreign_or_replayed_signatures_is_refused() {
         replaced.push(("exchanged salts", exchanged));
         for (what, users) in replaced {
             let message = forge::from_aggregator(2, &Freeze { users, ..honest.clone() }, &[]);
-            assert_eq!(world.to_generator(message).unwrap_err(), Error::Signature, "{what}");
+            assert_eq!(world.ask_generator(message).unwrap_err(), Error::Signature, "{what}");
             assert_eq!(world.generator.phase().as_str(), "ticketed");
         }
         assert!(is_sum_of(&world.open(freeze).unwrap().unwrap(), &[1, 2, 3, 4]));
@@ -348,7 +348,7 @@ fn ending_that_contradicts_the_outcome_is_refused() {
     let ticket = world.start(MODEL).unwrap();
     refused(&mut world, &[Ending::Aborted]);
     let freeze = world.collect(&ticket, MODEL, &[1, 2, 3], local).unwrap();
-    world.to_generator(freeze.clone()).unwrap();
+    world.ask_generator(freeze.clone()).unwrap();
     refused(&mut world, &[Ending::Aborted]);
     world.open(freeze).unwrap();
     refused(&mut world, &[Ending::Published, Ending::Rejected]);
@@ -402,7 +402,8 @@ fn users_refuse_a_published_sum_that_was_changed() {
         let (mut world, messages) = published(config.clone());
         let masked = config.receipts == Receipts::Masked;
         let width = if masked { 32 } else { 3 };
-        let changes: [(&str, fn(&mut [u8], usize)); 5] = [
+        type Change = fn(&mut [u8], usize);
+        let changes: [(&str, Change); 5] = [
             ("shift up", |body, width| shifted(&mut body[..width], 1)),
             ("shift down", |body, width| shifted(&mut body[width..2 * width], -1)),
             ("exchange", |body, width| {

@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Hands a message to the key generator, which opens a sum at once, and returns its answers.
-    pub fn to_generator(&mut self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn ask_generator(&mut self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
         let mut actions =
             self.generator.step(KeyGeneratorEvent::Message(message), self.now, &mut self.rng)?;
         if actions.iter().any(|action| matches!(action, Action::Wake(_))) {
@@ -101,7 +101,7 @@ impl World {
         self.aggregator(AggregatorEvent::Abort).unwrap();
         let close = self.outbox.pop().unwrap();
         self.outbox.clear();
-        self.to_generator(close).unwrap();
+        self.ask_generator(close).unwrap();
         self.tell_all(&[]);
     }
 
@@ -136,7 +136,7 @@ impl World {
         let messages = core::mem::take(&mut self.outbox);
         let mut answers = Vec::new();
         for message in messages {
-            answers = self.to_generator(message)?;
+            answers = self.ask_generator(message)?;
         }
         let ticket = answers.remove(0);
         self.aggregator(AggregatorEvent::Message(ticket.clone()))?;
@@ -166,10 +166,10 @@ impl World {
 
     /// The key generator takes the freeze and opens the sum, which the aggregator then has. Nothing if opening failed.
     pub fn open(&mut self, freeze: Vec<u8>) -> Result<Option<WeightSum>, Error> {
-        let ack = self.to_generator(freeze)?.remove(0);
+        let ack = self.ask_generator(freeze)?.remove(0);
         self.aggregator(AggregatorEvent::Message(ack))?;
         let request = self.outbox.remove(0);
-        let result = self.to_generator(request)?.remove(0);
+        let result = self.ask_generator(request)?.remove(0);
         let opened = self.aggregator(AggregatorEvent::Message(result))?;
         Ok(opened.into_iter().find_map(|action| match action {
             Action::Notify(Notice::Opened { sum, .. }) => Some(sum),
@@ -185,7 +185,7 @@ impl World {
             End::Reject => AggregatorEvent::Reject { round },
         })?;
         let close = self.outbox.remove(0);
-        self.to_generator(close).map(drop)
+        self.ask_generator(close).map(drop)
     }
 
     /// The messages with which the aggregator answers a user who asks about its round.
@@ -273,7 +273,7 @@ impl World {
             deadline: 1000,
             nonce: [3; 16],
         };
-        Ok(self.to_generator(forge::from_aggregator(round.get(), &open, &[]))?.remove(0))
+        Ok(self.ask_generator(forge::from_aggregator(round.get(), &open, &[]))?.remove(0))
     }
 
     /// An aggregator that freezes any sum with any participants, and asks the key generator to open it.
@@ -289,16 +289,16 @@ impl World {
         let sum_hash = Digest::from_bytes(forge::hash("dphe/v2/sum", &[sum]));
         let freeze = Freeze { ticket, attempt: 1, sum_hash, occupied, users };
         let message = forge::from_aggregator(round, &freeze, &[]);
-        self.to_generator(message.clone())?;
+        self.ask_generator(message.clone())?;
         let freeze = self.read::<Freeze>(&message).hash();
         let request = Decrypt { freeze, occupied, sum_hash };
-        let result = self.to_generator(forge::from_aggregator(round, &request, sum))?.remove(0);
+        let result = self.ask_generator(forge::from_aggregator(round, &request, sum))?.remove(0);
         Ok(self.read(&result))
     }
 
     /// An aggregator that tells the key generator any end of the round.
     pub fn close_forged(&mut self, ending: Ending, publish: Digest) -> Result<(), Error> {
         let round = self.generator.round().get();
-        self.to_generator(forge::from_aggregator(round, &Close { ending, publish }, &[])).map(drop)
+        self.ask_generator(forge::from_aggregator(round, &Close { ending, publish }, &[])).map(drop)
     }
 }

@@ -77,7 +77,9 @@ impl World {
     }
 
     fn found(&self) -> Vec<&Users> {
-        let found = |verdict| if let &Verdict::Found(ref users) = verdict { Some(users) } else { None };
+        fn found(verdict: &Verdict) -> Option<&Users> {
+            if let Verdict::Found(users) = verdict { Some(users) } else { None }
+        }
         self.verdicts.iter().filter_map(found).collect()
     }
 
