@@ -12,7 +12,7 @@
 //! | `extract` | from photos to a feature file: the corpus, the cache, videos |
 //! | `picture`, `preprocess`, `resample` | decoding, preparing and resizing pictures |
 //! | `model`, `depthwise` | running an ONNX network, and a faster depthwise convolution |
-//! | `catch_panic` | third-party decoders' panics as errors |
+//! | `catch_panic` | turns panics of third-party decoders into errors |
 //! | `error` | [`Error`] |
 
 #[cfg(any(feature = "parquet", feature = "extract"))]
