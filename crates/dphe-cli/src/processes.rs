@@ -60,7 +60,10 @@ pub(crate) fn stopped_by_signal() -> Result<Arc<AtomicBool>, CliError> {
 
 /// Returns the error of a command that was stopped by a signal.
 pub(crate) fn stopped() -> CliError {
-    CliError::Data { what: "stopped by a signal".to_owned(), hint: "Run the command again.".to_owned() }
+    CliError::Data {
+        what: "the command was stopped by a signal".to_owned(),
+        hint: "Run the command again.".to_owned(),
+    }
 }
 
 impl PartyProcess {

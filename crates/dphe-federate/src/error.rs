@@ -102,10 +102,10 @@ impl Error {
                  `Overflow::Truncate`)."
             }
             dphe::Error::Value { .. } => {
-                "Raise the task's clip exponent, clip instead of refusing, or learn with smaller steps."
+                "Raise the task's clip exponent, set its clip rule to clip, or train with smaller steps."
             }
             dphe::Error::Support { .. } => {
-                "Use `rotate`, which keeps to a public share of the features, or raise the capacity to all of them."
+                "Use `rotate`, which sends only a public share of the features, or raise the capacity to all of them."
             }
             dphe::Error::Dimension { .. } => {
                 "Create the task with `propose` from the model that is being trained."

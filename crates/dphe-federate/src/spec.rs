@@ -159,7 +159,7 @@ pub struct LearnerSpec {
     /// The share of what an update leaves out that is added to the next one.
     #[serde(default = "LearnerSpec::default_feedback")]
     pub feedback: f64,
-    /// The loss that training minimizes.
+    /// The loss that training minimises.
     #[serde(with = "named")]
     pub loss: Loss,
     /// The strength of the penalty.

@@ -70,8 +70,8 @@ pub enum Error {
         /// The cause.
         source: std::io::Error,
     },
-    /// The operating system gave no random bytes.
-    #[error("the operating system gave no random bytes: {0}")]
+    /// The operating system did not provide random bytes.
+    #[error("the operating system did not provide random bytes: {0}")]
     Randomness(getrandom::Error),
     /// A bug.
     #[error("internal error: {what}")]
@@ -98,9 +98,11 @@ impl Error {
                  them, its data directory is older than its kit."
                     .into(),
             ),
-            Self::Protocol(dphe::Error::Storage { .. }) => {
-                Some("Give each party its own --data directory. Restore a damaged one from a backup.".into())
-            }
+            Self::Protocol(dphe::Error::Storage { .. }) => Some(
+                "Give each party its own --data directory. If a directory is damaged, read the section on backups in \
+                 docs/operations.md before you restore it."
+                    .into(),
+            ),
             Self::Protocol(dphe::Error::Roster) => {
                 Some("Run `dphe roster apply` with the latest change on the kits of all parties, and start them again.".into())
             }

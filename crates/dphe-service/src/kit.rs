@@ -224,7 +224,7 @@ impl KitError {
                 "Make a new request from the same task file with `dphe keygen --request`.".into()
             }
             Self::MissingRequests { .. } => {
-                "Let each party run `dphe keygen --request PARTY`, and pass the files that it sends with `--with`. \
+                "Ask each party to run `dphe keygen --request PARTY`. Then add `--with` and the files that they send. \
                  For a demo or a test, add `--for-all-parties`."
                     .into()
             }

@@ -144,7 +144,7 @@ impl StoreError {
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => DISK_HINT.into(),
             Self::Sqlite(_) | Self::Interrupted => DISK_HINT.into(),
-            Self::Damaged => "Restore the data directory from a backup.".into(),
+            Self::Damaged => "Read the section on backups in docs/operations.md before you restore the data directory.".into(),
             Self::Address { .. } => {
                 "Use a URL such as postgres://dphe@db.example.org/dphe?sslmode=verify-full.".into()
             }
@@ -152,7 +152,7 @@ impl StoreError {
                 "Choose a smaller share, larger blocks, or the profile `full`, whose updates are shorter.".into()
             }
             Self::Unverified { .. } => {
-                "Add sslmode=verify-full to the URL, or pass --insecure-database if the network is protected otherwise.".into()
+                "Add sslmode=verify-full to the URL, or pass --insecure-database if the network is protected in another way.".into()
             }
             Self::Timeout { .. } => {
                 "Check that the database runs, can be reached from this machine, and is not overloaded."

@@ -27,7 +27,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A protocol, version or kind of message that is not the expected one.
-    #[error("the protocol, version or kind of the message is not the expected one")]
+    #[error("the message has an unexpected protocol, version or kind")]
     Version,
     /// A length or count beyond what the task allows.
     #[error("{what} exceeds what the task allows")]
@@ -39,7 +39,7 @@ pub enum Error {
     #[error("the message belongs to another task")]
     OtherTask,
     /// A policy other than the roster's.
-    #[error("the policy that the message names is not the roster's")]
+    #[error("the message names a different policy from that of the roster")]
     Policy,
     /// A roster that is not the agreed one, or keys of users who are not in the roster.
     #[error("the roster is not the one that the parties agreed on, or one of them lacks its latest change")]
@@ -222,7 +222,7 @@ pub enum Error {
     )]
     SetDifference,
     /// A further round after all sums that the policy allows were opened.
-    #[error("the task allows {most} sums to be opened, and all of them were")]
+    #[error("the task allows {most} sums to be opened, and that many have been opened")]
     Rounds {
         /// The largest number of sums.
         most: u32,
@@ -252,7 +252,7 @@ pub enum Error {
     #[error("the round does not start from the model that follows from the earlier rounds")]
     Lineage,
     /// A key generator's history that is not the user's.
-    #[error("the key generator's history of the task is not the one that this user was told")]
+    #[error("the key generator's history of the task differs from this user's history")]
     History,
     /// A published sum that is not the sum of the listed users.
     #[error("the published sum fails the check, so it is not the sum of the listed users")]
@@ -278,7 +278,7 @@ pub enum Error {
     #[error("the sum could not be opened")]
     RoundFailed,
     /// A published set that misstates the user's own part.
-    #[error("the published set misstates this user's part in the round")]
+    #[error("the published list of participants is wrong about whether this user took part")]
     NotMine,
     /// A result that the key generator did not sign.
     #[error("the result is not what the key generator signed")]

@@ -29,10 +29,10 @@ pub(crate) struct LearnerArgs {
     /// The variant of the protocol [default: depends on the payload]
     #[arg(long, value_parser = one_of::<Profile>())]
     profile: Option<Profile>,
-    /// The loss that training minimizes
+    /// The loss that training minimises
     #[arg(long, value_parser = one_of::<Loss>(), default_value = Loss::Hinge.as_str())]
     loss: Loss,
-    /// The strength of the penalty; w-l1 and d-l1 find their own
+    /// The strength of the penalty (found automatically for w-l1 and d-l1)
     #[arg(long, default_value_t = 1e-3)]
     strength: f64,
     /// Passes over a user's samples per round

@@ -24,7 +24,7 @@ pub(crate) struct StorageArgs {
     /// The PostgreSQL database that several aggregators share, instead of a data directory [env: DPHE_DATABASE]
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     database: Option<String>,
-    /// Accept a database connection that others on the network could read, with seeds and sums
+    /// Accept a database connection on which others on the network could read seeds and sums
     #[arg(long)]
     insecure_database: bool,
 }

@@ -28,7 +28,7 @@ pub(crate) struct Join {
     /// The user's samples with labels: a .npz, .npy, .csv, .svmlight or .parquet file
     #[arg(long, value_name = "FILE")]
     features: PathBuf,
-    /// The random seed, to train like a simulation of the same task, data, initial model and seed
+    /// The random seed; training is the same as in a simulation with the same task, data, initial model and seed
     #[arg(long)]
     seed: Option<u64>,
     /// The file for the last model

@@ -18,9 +18,9 @@ use crate::key_file;
 /// Change who takes part in a running task
 #[derive(Subcommand)]
 pub(crate) enum RosterCommand {
-    /// Sign a roster without members who leave, or with new identities, while the key generator is stopped
+    /// Sign a new roster that removes users or replaces identities, while the key generator is stopped
     Change(Change),
-    /// Apply a change to a party's kit; the party follows when it starts again
+    /// Apply a change to a party's kit; it takes effect at the party's next start
     Apply(Apply),
 }
 
@@ -32,10 +32,10 @@ pub(crate) struct Change {
     /// The data directory of the key generator
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// A user who leaves (user-3); repeat it for several
+    /// A user to remove, such as user-3; may be repeated
     #[arg(long, value_name = "PARTY", required_unless_present = "with")]
     remove: Vec<String>,
-    /// The request of a party that needs a new identity, made with `dphe keygen --request`; repeat it for several
+    /// The request of a party that needs a new identity, made with `dphe keygen --request`; may be repeated
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// The directory for the change and for the kits of users with a new identity; it must not exist

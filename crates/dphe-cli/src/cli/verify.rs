@@ -44,7 +44,7 @@ pub(crate) struct Verify {
     /// Fetch all rounds from the aggregator, with the lists of participants
     #[arg(long, conflicts_with = "from")]
     from_aggregator: bool,
-    /// Write what another member can compare with its own rounds
+    /// Write a file that another member can compare with its own rounds
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
     /// Compare the rounds with those that another member exported

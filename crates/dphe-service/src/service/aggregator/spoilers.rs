@@ -94,7 +94,7 @@ pub(super) enum Verdict {
 
 /// The number of rounds without the suspects after which a search ends.
 const MAX_STALLED: u32 = 4;
-/// The largest number of rounds for which a user is set aside, as a power of two.
+/// The power of two of the largest number of rounds for which a user is set aside.
 const MAX_ROUNDS_ASIDE: u32 = 16;
 
 impl SearchRules {
