@@ -4,7 +4,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`spec`] | learners, payloads and tasks by the names that people write |
+//! | [`spec`] | the names of learners, payloads and tasks in task files and on the command line |
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |

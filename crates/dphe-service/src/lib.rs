@@ -8,12 +8,12 @@
 //! | [`store`] | durable logs and archives: SQLite and PostgreSQL |
 //! | [`http`] | server, client, middleware, problems and limits |
 //! | [`service`] | the three parties as services, and the aggregator's dashboard |
-//! | [`learning`] | a round of [`dphe_federate`] in a service, and the user's residual |
+//! | [`learning`] | training and the model in a service, with [`dphe_federate`]; the user's residual |
 //! | [`samples`], [`model`] | labelled samples and trained models as files |
 //! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
 //! | [`telemetry`], [`tensorboard`] | log output and metrics |
 //! | [`chart`], [`html`], [`hex`], [`files`] | SVG charts, HTML, hexadecimal text, files that are written atomically |
-//! | `error`, `names` | [`Error`]; named enums in JSON |
+//! | `error`, `names` | [`Error`]; enums as names in JSON |
 
 pub mod backup;
 pub mod chart;
