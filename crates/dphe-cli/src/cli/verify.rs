@@ -82,6 +82,10 @@ impl Verify {
         Round::new(self.from).unwrap_or(Round::FIRST)
     }
 
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "only the schema of a database depends on the kit")
+    )]
     fn read_stored(&self, kit: &Kit) -> Result<Stored, CliError> {
         let (storage, from) = (self.storage.storage()?, self.first_round());
         block_on(async {
