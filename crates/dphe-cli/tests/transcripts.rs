@@ -67,9 +67,9 @@ fn replay(transcript: &str) -> String {
 
 /// Replaces every fingerprint by the same one.
 fn mask_fingerprints(text: &str) -> String {
-    const SHOWN: &str = "0123-4567-89ab-cdef-0123-4567";
+    const SHOWN: &str = "0123-4567-89ab-cdef-0123-4567-89ab-cdef-0123-4567";
     let is_group = |group: &str| group.len() == 4 && group.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let is_fingerprint = |word: &str| word.split('-').count() == 6 && word.split('-').all(is_group);
+    let is_fingerprint = |word: &str| word.split('-').count() == 10 && word.split('-').all(is_group);
     let line = |line: &str| {
         let words = line.split(' ').map(|word| if is_fingerprint(word) { SHOWN } else { word });
         words.collect::<Vec<_>>().join(" ")

@@ -8,12 +8,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hex;
 
-/// The number of hexadecimal digits that people compare.
-const DIGITS: usize = 24;
+/// The number of hexadecimal digits that people compare. The maker of a roster can try many, so two rosters with one
+/// short form must be out of reach: 160 bits, as in OpenPGP, need about 2^80 attempts.
+const DIGITS: usize = 40;
 /// The number of hexadecimal digits of a whole hash.
 const ALL_DIGITS: usize = 64;
 
-/// The first 24 hexadecimal digits of a hash. `Display` prints them in groups of four.
+/// The first 40 hexadecimal digits of a hash. `Display` prints them in groups of four.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fingerprint(String);
 
@@ -50,7 +51,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The hash of the roster that a person passes to a party: at least its first 24 hexadecimal digits.
+/// The hash of the roster that a person passes to a party: at least its first 40 hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RosterHash(String);
 
@@ -72,7 +73,7 @@ impl FromStr for RosterHash {
             return Err("the hash of a roster consists of hexadecimal digits");
         }
         if digits.len() < DIGITS {
-            return Err("the hash of a roster has at least 24 digits");
+            return Err("the hash of a roster has at least 40 digits");
         }
         if digits.len() > ALL_DIGITS {
             return Err("the hash of a roster has at most 64 digits");
@@ -115,25 +116,28 @@ mod tests {
     #[test]
     fn fingerprint_is_the_grouped_beginning_of_the_sha_256_hash_of_the_key() {
         let fingerprint = Fingerprint::of_digest(&Digest::from_bytes([0x1f; 32]));
-        assert_eq!(fingerprint.to_string(), "1f1f-1f1f-1f1f-1f1f-1f1f-1f1f");
+        assert_eq!(fingerprint.to_string(), ["1f1f"; 10].join("-"));
         let identity = IdentityKey::from_seed(&[7; 32]).identity();
         let hash: [u8; 32] = Sha256::digest(identity.to_bytes()).into();
         let digits = Fingerprint::of_identity(&identity).to_string().replace('-', "");
-        assert_eq!(digits, hex::encode(&hash)[..24]);
+        assert_eq!(digits, hex::encode(&hash)[..40]);
     }
 
     #[test]
-    fn roster_hash_needs_24_to_64_digits_in_any_grouping() {
-        let same =
-            ["1f2e3d4c5b6a79880011aabb", "1f2e-3d4c-5b6a-7988-0011-aabb", "1F2E 3d4c:5b6a 79880011AABB"];
+    fn roster_hash_needs_40_to_64_digits_in_any_grouping() {
+        let same = [
+            "1f2e3d4c5b6a79880011aabbccddeeff00112233",
+            "1f2e-3d4c-5b6a-7988-0011-aabb-ccdd-eeff-0011-2233",
+            "1F2E 3d4c:5b6a 79880011AABBccddeeff 00112233",
+        ];
         let read: Vec<RosterHash> = same.iter().map(|text| text.parse().unwrap()).collect();
         assert!(read.windows(2).all(|pair| pair[0] == pair[1]));
         assert_eq!(read[0].to_string(), same[1]);
         assert!("ab".repeat(32).parse::<RosterHash>().is_ok());
         for (wrong, reason) in [
-            ("", "at least 24"),
-            ("1f2e3d4c5b6a79880011aab", "at least 24"),
-            ("1f2e-3d4c-5b6a-7988-0011-aab", "at least 24"),
+            ("", "at least 40"),
+            ("1f2e3d4c5b6a79880011aabbccddeeff0011223", "at least 40"),
+            ("1f2e-3d4c-5b6a-7988-0011-aabb-ccdd-eeff-0011-223", "at least 40"),
             (&"ab".repeat(33), "at most 64"),
             ("1f2e3d4c5b6a79880011aabg", "hexadecimal"),
             ("1f2e_3d4c_5b6a_7988_0011_aabb", "hexadecimal"),
