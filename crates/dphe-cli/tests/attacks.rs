@@ -13,20 +13,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use dphe::hazmat::{open_upload, start_user, with_task};
+use dphe::hazmat::{open_upload, sign, start_user, with_task};
+use dphe::party::log::LogPoint;
 use dphe::party::{Action, PartyContext, Time, UserEvent};
 use dphe::wire::{
-    Close, Decrypt, Ending, Freeze, Inclusion, Kind, Message, Publish, RoundOpen, RoundTicket, Signed,
-    Upload, decode_list,
+    Close, Decrypt, Ending, Freeze, Inclusion, Kind, LastOutcome, Message, Publish, RoundOpen, RoundTicket,
+    Signed, Upload, decode_list, encode_list,
 };
 use dphe::{
     Digest, PartyId, PublicSupport, Round, SparseVector, TaskConfig, TaskParams, Threads, Update, UserId,
 };
+use dphe_federate::GlobalWeights;
+use dphe_learn::Weights;
 use dphe_service::http::client::{Client, ClientError};
 use dphe_service::http::problem::HttpErrorCode;
 use dphe_service::http::server::{Limits, serve_tls, shutdown};
+use dphe_service::model::Model;
 use dphe_service::service::user::aggregator_client::AggregatorClient;
 use dphe_service::store::{Archive as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
@@ -287,6 +293,67 @@ fn unchanged_model_is_noticed_by_every_user() {
     let Deceived { town: _town, middle: _middle, mut all } = deceit.start();
     assert_eq!(ended(&mut all[2..]), [false; 3], "{}", tail(&all));
     all[2..].iter().for_each(|user| show(user, "the aggregator published another model"));
+}
+
+/// An aggregator that withholds the end of a round and sends a ticket for the next one, or sends a ticket with another
+/// model, and then says that the task is over. It serves the model of its choice.
+fn user_of_false_ticket(number: u64) -> (Vec<u8>, Vec<u8>, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let town = Town::new(Plan { rounds: 2, ..Plan::default() }, address, address);
+    let (kit, generator) = (town.kit("aggregator"), town.kit("key-generator"));
+    let (roster, initial) = (kit.roster().clone(), kit.initial_model().unwrap());
+    let weights = GlobalWeights::from_bytes(&initial).unwrap().into_weights();
+    let flat = weights.flat().iter().map(|weight| weight + 1.0).collect();
+    let chosen = Weights::new(weights.features(), flat, weights.intercepts().to_vec()).unwrap();
+    let chosen = GlobalWeights::new(chosen).to_bytes();
+    let ticket = RoundTicket {
+        open: Digest::from_bytes([0; 32]),
+        model: Digest::of_model(&chosen),
+        policy: roster.task().policy_hash(),
+        roster: roster.hash(),
+        support: PublicSupport::of(roster.task(), round(number)).digest(),
+        deadline: 1_000,
+        history: Digest::from_bytes([0; 32]),
+        last: LastOutcome::None,
+        log: LogPoint { seq: 0, head: Digest::from_bytes([0; 32]) },
+    };
+    let (identity, task) = (generator.identity().unwrap(), roster.task().id());
+    let ticket = sign(&identity, task, PartyId::KeyGenerator, round(number), ticket, Vec::new());
+    let polls = Arc::new(AtomicUsize::new(0));
+    let (list, model) = (encode_list(&[ticket]), chosen);
+    let router = Router::new().fallback(async move |request: Request| {
+        if request.uri().path().starts_with("/v1/models/") {
+            return model.clone().into_response();
+        }
+        match polls.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => list.clone().into_response(),
+            _ => HttpErrorCode::TaskOver.because("all rounds are over").into_response(),
+        }
+    });
+    let runtime = Runtime::new().unwrap();
+    let (_switch, stop) = shutdown();
+    let tls = kit.tls().server(|_| true).unwrap();
+    runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        serve_tls(listener, tls, router, Limits::default(), Arc::new(Metrics::default()), stop).await
+    });
+    let mut user = [user_with(&town, 0, &[])];
+    assert_eq!(ended(&mut user), [true], "{}", tail(&user));
+    let kept = Model::read(&town.path("user-1.model")).unwrap();
+    (GlobalWeights::new(kept.weights).to_bytes(), initial, user[0].text())
+}
+
+/// Attack 3. The last ticket that a user hears names a model that nobody computed.
+#[test]
+fn user_keeps_no_model_that_does_not_follow_from_its_rounds() {
+    let (kept, initial, text) = user_of_false_ticket(1);
+    assert!(kept == initial, "{text}");
+    assert!(text.contains("\"code\":\"lineage\""), "{text}");
+    // a ticket of a later round is not refused, because the end of this round may be on its way
+    let (kept, initial, text) = user_of_false_ticket(2);
+    assert!(kept == initial, "{text}");
 }
 
 /// User 2 is told that the first round was aborted. The ticket of the second round says otherwise.

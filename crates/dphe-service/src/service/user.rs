@@ -40,7 +40,7 @@ pub struct UserSummary {
     pub round: u64,
     /// The history of the task before that round, in hexadecimal.
     pub history: String,
-    /// The latest model.
+    /// The model that follows from the rounds so far.
     #[serde(skip)]
     pub model: Option<Vec<u8>>,
 }
@@ -159,10 +159,8 @@ async fn run_user(
     actor.summary.round = party.round().get();
     actor.summary.history =
         party.history().map(|history| hex::encode(history.as_bytes())).unwrap_or_default();
-    if let Some((_, model)) =
-        actor.driver.store.latest_model(Round::new(i64::MAX as u64).unwrap_or(Round::FIRST)).await?
-    {
-        actor.summary.model = Some(model);
+    if let Some(digest) = party.model() {
+        actor.summary.model = actor.driver.store.model(digest).await?;
     }
     Ok(actor.summary)
 }
@@ -313,8 +311,15 @@ impl UserActor {
                 return Ok(());
             }
         };
-        self.told.insert(Kind::RoundTicket.number(), (ticket.round(), message.clone()));
-        let digest = ticket.message().model;
+        let (party, digest) = (self.driver.party()?, ticket.message().model);
+        let is_current = ticket.round() == party.round();
+        if is_current {
+            self.told.insert(Kind::RoundTicket.number(), (ticket.round(), message.clone()));
+        }
+        // no model is stored that does not follow from the rounds so far; the party says what is wrong
+        if !is_current || party.model().is_some_and(|known| known != digest) {
+            return self.step("ticket", UserEvent::Message(message.to_vec())).await;
+        }
         let Some(model) = self.model(digest).await? else { return Ok(()) };
         // stored before the ticket, because training may have to start again after a crash
         self.driver.store.put_model(ticket.round(), digest, &model).await?;
@@ -431,12 +436,17 @@ impl UserActor {
     }
 
     async fn train(&mut self, round: Round, support: PublicSupport) -> Result<(), Error> {
-        match self.driver.store.latest_model(round).await? {
-            Some((of, model)) if of == round => {
+        let digest = self.driver.party()?.model();
+        let model = match digest {
+            Some(digest) => self.driver.store.model(digest).await?,
+            None => None,
+        };
+        match model {
+            Some(model) => {
                 tracing::info!(round = round.get(), "training");
                 let _ = self.jobs.send(TrainingJob::Train { round, support, model });
             }
-            _ => tracing::error!(
+            None => tracing::error!(
                 round = round.get(),
                 "the model of the round is missing; this user skips the round"
             ),
