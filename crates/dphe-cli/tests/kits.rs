@@ -37,16 +37,22 @@ fn refused(directory: &Path, args: &[&str]) -> String {
 /// Writes a task file with a key of 512 bits, which needs the profile `paper`.
 fn small_task(directory: &Path) {
     done(directory, &["init"]);
-    let path = directory.join("task.toml");
-    let mut file = std::fs::read_to_string(&path).unwrap();
-    for (from, to) in [
+    let edits = [
         ("profile = \"full\"", "profile = \"paper\""),
         ("key_bits = 3072", "key_bits = 512"),
         ("payload = \"rotate\"", "payload = \"d-topk\""),
         ("users = 5 ", "users = 3 "),
         ("max = 5 }", "max = 3 }"),
-    ] {
-        assert!(file.contains(from));
+    ];
+    edit_task(directory, &edits);
+}
+
+/// Replaces text in the task file.
+fn edit_task(directory: &Path, edits: &[(&str, &str)]) {
+    let path = directory.join("task.toml");
+    let mut file = std::fs::read_to_string(&path).unwrap();
+    for (from, to) in edits {
+        assert!(file.contains(from), "{from}");
         file = file.replace(from, to);
     }
     std::fs::write(path, file).unwrap();
@@ -223,6 +229,11 @@ const REQUESTING: [&str; 4] = ["aggregator", "user-1", "user-2", "user-3"];
 /// Creates the kits of a task from the requests of all parties. Returns the hash of the roster, as printed.
 fn kits_from_requests(directory: &Path) -> String {
     small_task(directory);
+    kits_of(directory)
+}
+
+/// Makes the kits of the task in a directory, and returns the hash of the roster.
+fn kits_of(directory: &Path) -> String {
     for name in ["requests", "keys"] {
         std::fs::create_dir(directory.join(name)).unwrap();
     }
@@ -268,7 +279,7 @@ fn kits_need_a_request_of_every_party() {
     for (party, fingerprint) in REQUESTING.iter().zip(&fingerprints) {
         let line = made.lines().find(|line| line.starts_with("request ") && line.contains(party)).unwrap();
         assert!(line.ends_with(fingerprint.as_str()), "{line}: {fingerprint}");
-        assert_eq!(fingerprint.len(), 29, "24 digits in six groups");
+        assert_eq!(fingerprint.len(), 49, "40 digits in ten groups");
         // the key stays with its party, which passes it at the first start
         let kit = directory.join("kits").join(party);
         let key = directory.join("keys").join(party).join("identity.key");
@@ -386,14 +397,14 @@ fn roster_is_compared_at_the_first_start_and_remembered() {
     let roster = kits_from_requests(directory);
 
     let error = refused(directory, &generator_with(&[]));
-    assert!(error.contains("nobody has confirmed the hash of the roster"), "{error}");
+    assert!(error.contains("nobody has confirmed its hash"), "{error}");
     assert!(error.contains("`dphe doctor`") && error.contains("--roster HASH"), "{error}");
     std::fs::remove_dir_all(directory.join("data")).unwrap();
     let wrong = format!("{}{}", if roster.starts_with('0') { "1" } else { "0" }, &roster[1..]);
     let error = refused(directory, &generator_with(&["--roster", &wrong]));
     assert!(error.contains(&format!("has the hash {roster}, not {wrong}")), "{error}");
     assert!(!directory.join("data").exists(), "refused before anything else");
-    for malformed in [&roster[..28], "", "1f2e-3d4c-5b6a-7988-0011-aabg"] {
+    for malformed in [&roster[..28], "", "1f2e-3d4c-5b6a-7988-0011-aabb-ccdd-eeff-0011-223g"] {
         let output = dphe(directory, &generator_with(&["--roster", malformed]));
         assert_eq!(output.status.code(), Some(2), "{malformed}");
     }
@@ -428,6 +439,57 @@ fn roster_is_compared_at_the_first_start_and_remembered() {
     assert!(std::fs::read(other.join("kits/key-generator/seeds.bin")).unwrap().starts_with(b"DPHEKIT"));
 }
 
+/// Makes a change that removes nobody but gives user 3 a new identity, and returns the hash of the new roster.
+fn change_roster(directory: &Path) -> String {
+    done(directory, &["keygen", "--request", "user-3", "-o", "new"]);
+    let change = ["roster", "change", "--kit", "kits/key-generator", "--data", "data"];
+    let made = ["--with", "new/user-3-request.toml", "-o", "change"];
+    let said = done(directory, &[&change[..], &made].concat());
+    said.lines().find_map(|line| line.strip_prefix("roster       ")).unwrap().to_owned()
+}
+
+#[test]
+fn changed_roster_is_compared_too_and_hidden_changes_in_kits_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    small_task(directory);
+    edit_task(
+        directory,
+        &[
+            ("profile = \"paper\"", "profile = \"full\""),
+            ("payload = \"d-topk\"", "payload = \"rotate\""),
+            ("key_bits = 512", "key_bits = 2048"),
+        ],
+    );
+    let first = kits_of(directory);
+    runs(directory, &generator_with(&["--roster", &first]));
+    let own = ["--identity", "keys/aggregator/identity.key"];
+    runs(directory, &[&aggregator_with(&own)[..], &["--roster", &first]].concat());
+    let second = change_roster(directory);
+    assert_ne!(first, second);
+    // the key generator made the roster and need not compare it
+    runs(directory, &generator_with(&[]));
+
+    // a party that has run
+    done(directory, &["roster", "apply", "change/roster-2.change", "--kit", "kits/aggregator"]);
+    let error = refused(directory, &aggregator_with(&[]));
+    assert!(error.contains("nobody has confirmed its hash") && error.contains("--roster HASH"), "{error}");
+    let error = refused(directory, &aggregator_with(&["--roster", &first]));
+    assert!(error.contains(&format!("has the hash {second}, not {first}")), "{error}");
+    runs(directory, &aggregator_with(&["--roster", &second]));
+    runs(directory, &aggregator_with(&[]));
+
+    // a party that has never run, whose kit came with the change
+    std::fs::copy(directory.join("change/roster-2.change"), directory.join("kits/user-1/roster-2.change"))
+        .unwrap();
+    let user = ["--kit", "kits/user-1", "--identity", "keys/user-1/identity.key"];
+    let said = dphe(directory, &[&["doctor"], &user[..], &["--roster", &first]].concat());
+    assert_eq!(said.status.code(), Some(3));
+    let join = ["join", "--data", "user", "--features", "none.csv"];
+    let error = refused(directory, &[&join[..], &user, &["--roster", &first]].concat());
+    assert!(error.contains(&format!("has the hash {second}, not {first}")), "{error}");
+}
+
 #[test]
 fn maker_of_a_kit_cannot_switch_the_comparison_off() {
     let directory = tempfile::tempdir().unwrap();
@@ -444,7 +506,7 @@ fn maker_of_a_kit_cannot_switch_the_comparison_off() {
     std::fs::write(&path, task).unwrap();
     done(&elsewhere, &["keygen", "--for-all-parties", "--no-passphrase"]);
     let error = refused(&elsewhere, &[&GENERATOR[..], &["--data", "data"]].concat());
-    assert!(error.contains("nobody has confirmed the hash of the roster"), "{error}");
+    assert!(error.contains("nobody has confirmed its hash"), "{error}");
 }
 
 /// Reads the file with the seeds of the key generator.

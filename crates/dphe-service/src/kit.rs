@@ -174,7 +174,7 @@ pub enum KitError {
         found: Fingerprint,
     },
     /// Nobody has passed the hash of the roster.
-    #[error("this is the first start with this data, and nobody has confirmed the hash of the roster")]
+    #[error("this is the first start with this roster, and nobody has confirmed its hash")]
     RosterNotCompared,
     /// The seeds of the kit moved into another store.
     #[error("{} has no seeds any more: they moved into the data {store} at the first start", folder.display())]
@@ -350,13 +350,14 @@ impl Kit {
             .map_err(|source| KeyFileError::Write { path: kept, source }.into())
     }
 
-    /// Checks the hash of the roster that a person has compared with other parties.
+    /// Checks the hash of the latest roster, which a person has compared with other parties. The hash of an earlier one
+    /// says nothing about the changes after it.
     ///
     /// # Errors
     /// [`KitError::WrongRoster`] if the kit has another roster.
     pub fn check_roster(&self, compared: Option<&RosterHash>) -> Result<(), Error> {
         match compared {
-            Some(compared) if !self.rosters.iter().any(|roster| compared.matches(roster)) => {
+            Some(compared) if !compared.matches(&self.roster) => {
                 let found = Fingerprint::of_roster(&self.roster);
                 Err(KitError::WrongRoster { compared: compared.clone(), found }.into())
             }

@@ -16,8 +16,8 @@ pub(crate) struct KitArgs {
     /// The identity key that `dphe keygen --request` made; the first start puts a copy into the kit
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
-    /// The hash of the roster that the parties have compared, or at least its first 24 digits; needed only at the first
-    /// start
+    /// The hash of the roster that the parties have compared, or at least its first 40 digits; needed at the first
+    /// start, and after each change of the roster
     #[arg(long, value_name = "HASH")]
     pub(crate) roster: Option<RosterHash>,
 }

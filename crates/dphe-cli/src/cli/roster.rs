@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 use dphe::PartyId;
 use dphe::hazmat::paper_keys;
 use dphe_service::Error;
-use dphe_service::hex;
 use dphe_service::kit::{Kit, KitChange, Request, apply_change, make_change};
 use dphe_service::party::{party_name, party_of};
 use dphe_service::store::SqliteStore;
@@ -86,15 +85,19 @@ impl Change {
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             make_change(&kit, &passphrase, store, &wanted, &self.output, &mut rng).await
         })??;
-        println!("roster       {}", hex::encode(made.roster.as_bytes()));
+        println!("roster       {}", made.roster);
         println!("first round  {}", made.first_round);
+        for (party, fingerprint) in made.replaced {
+            println!("{:<12} {fingerprint} (compare it with this party)", party_name(party));
+        }
         println!("change       {}", made.file.display());
         for folder in made.kits {
             println!("kit          {} (send it in private)", folder.display());
         }
         println!(
-            "next         Send the change to all parties. Each runs `dphe roster apply` and starts again."
+            "next         Send the change to all parties. Each runs `dphe roster apply`, compares the hash"
         );
+        println!("             of the roster with the others, and starts again with `--roster HASH`.");
         Ok(())
     }
 }
@@ -103,7 +106,7 @@ impl Apply {
     fn run(self) -> Result<(), CliError> {
         let kit = read_kit(&self.kit)?;
         let applied = apply_change(&kit, &self.change, self.identity.as_deref())?;
-        println!("roster       {}", hex::encode(applied.roster.as_bytes()));
+        println!("roster       {}", applied.roster);
         println!("first round  {}", applied.first_round);
         for user in applied.removed {
             println!("removed      {}", party_name(PartyId::User(user)));
@@ -112,8 +115,9 @@ impl Apply {
             println!("replaced     {}", party_name(party));
         }
         println!(
-            "next         Compare the roster with the key generator's operator, then start this party again."
+            "next         Compare the hash of the roster with several other parties by telephone. Then start"
         );
+        println!("             this party again with `--roster {}`.", applied.roster);
         Ok(())
     }
 }

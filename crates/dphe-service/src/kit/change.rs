@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use dphe::party::{Action, ChangedRoster, KeyGeneratorParty, Time};
 use dphe::wire::{RosterChange, RosterEdits, Rosters};
 use dphe::{
-    Digest, Error as ProtocolError, IdentityKey, KeyLengths, PartyId, Roster, Round, Threads, UserId,
-    UserKeys,
+    Error as ProtocolError, IdentityKey, KeyLengths, PartyId, Roster, Round, Threads, UserId, UserKeys,
 };
 use rand_core::CryptoRng;
 
 use super::make::make_folder;
-use super::{FORMAT, Kit, KitError, KitFile, Request, START, Start, read, read_identity, read_secret};
+use super::{
+    FORMAT, Fingerprint, Kit, KitError, KitFile, Request, START, Start, read, read_identity, read_secret,
+};
 use crate::Error;
 use crate::hex;
 use crate::key_file::{KeyFileError, write_public, write_secret};
@@ -32,10 +33,12 @@ pub struct KitChange {
 pub struct MadeChange {
     /// The change, which all parties apply.
     pub file: PathBuf,
-    /// The hash of the new roster.
-    pub roster: Digest,
+    /// The fingerprint of the new roster.
+    pub roster: Fingerprint,
     /// The first round of the new roster.
     pub first_round: Round,
+    /// The parties with a new identity, with its fingerprint.
+    pub replaced: Vec<(PartyId, Fingerprint)>,
     /// The kits of users with a new identity.
     pub kits: Vec<PathBuf>,
 }
@@ -43,8 +46,8 @@ pub struct MadeChange {
 /// A change that was applied to a kit.
 #[derive(Debug)]
 pub struct AppliedChange {
-    /// The hash of the new roster.
-    pub roster: Digest,
+    /// The fingerprint of the new roster.
+    pub roster: Fingerprint,
     /// The first round of the new roster.
     pub first_round: Round,
     /// The users who leave.
@@ -129,10 +132,13 @@ pub async fn make_change(
     // the log first: without its seeds, the key generator refuses to start with a change in its kit
     carry_out(&mut store, actions).await?;
     write_public(&kit.folder().join(&name), change.as_bytes())?;
+    // the key generator made this roster, so it need not compare it
+    store.remember_roster(roster.hash()).await?;
     Ok(MadeChange {
         file: output.join(&name),
-        roster: roster.hash(),
+        roster: Fingerprint::of_roster(roster),
         first_round: roster.first_round(),
+        replaced: edits.identities().map(|(party, key)| (party, Fingerprint::of_identity(key))).collect(),
         kits,
     })
 }
@@ -256,7 +262,7 @@ pub fn apply_change(kit: &Kit, file: &Path, identity: Option<&Path>) -> Result<A
         identity(roster, party).is_some() && identity(roster, party) != identity(latest, party)
     });
     Ok(AppliedChange {
-        roster: roster.hash(),
+        roster: Fingerprint::of_roster(roster),
         first_round: roster.first_round(),
         removed: latest.users().filter(|&user| !roster.contains(user)).collect(),
         replaced: replaced.collect(),

@@ -49,12 +49,14 @@ enum LogState {
 }
 
 impl<'a> Start<'a> {
-    /// Checks that a kit and a store belong together, and that the roster is the one that the party has compared with
-    /// others. The store remembers the roster then.
+    /// Checks that a kit and a store belong together, and that the latest roster is the one that the party has compared
+    /// with others. The store remembers the roster then. A changed roster must be compared again: the key generator
+    /// signs it alone, and can give each party another one.
     ///
     /// # Errors
     /// [`KitError::WrongRoster`] if `compared` is the hash of another roster, [`KitError::OtherRoster`] if the store
-    /// remembers another one, [`KitError::RosterNotCompared`] at a first start without `compared`,
+    /// remembers another one, [`KitError::RosterNotCompared`] at the first start with a roster
+    /// without `compared`,
     /// [`KitError::SeedsMoved`] if the seeds moved into another store. Fails too if a file or the store cannot be read.
     pub async fn new<S: LogStore>(
         kit: &'a Kit,
@@ -83,7 +85,7 @@ impl<'a> Start<'a> {
         {
             return Err(KitError::SeedsMoved { folder: kit.folder.clone(), store: *store }.into());
         }
-        if about.roster.is_none() {
+        if about.roster != Some(kit.roster.hash()) {
             if compared.is_none() && !kit.needs_no_comparison() {
                 return Err(KitError::RosterNotCompared.into());
             }

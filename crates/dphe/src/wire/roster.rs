@@ -78,6 +78,14 @@ pub struct RosterEdits {
     pub aggregator: Option<(Identity, Agreement)>,
 }
 
+impl RosterEdits {
+    /// Returns the parties with a new identity.
+    pub fn identities(&self) -> impl Iterator<Item = (PartyId, &Identity)> {
+        let aggregator = self.aggregator.iter().map(|(identity, _)| (PartyId::Aggregator, identity));
+        aggregator.chain(self.users.iter().map(|(&user, identity)| (PartyId::User(user), identity)))
+    }
+}
+
 /// The content of a roster that is about to be signed.
 struct Draft {
     task: TaskParams,

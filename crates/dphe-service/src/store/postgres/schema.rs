@@ -110,7 +110,7 @@ pub(super) async fn prepare(
     }
     if follows {
         // the first replica with a new roster ends the lease of a leader that does not have it
-        let update = sqlx::query("UPDATE about SET roster = $1").bind(&latest.as_bytes()[..]);
+        let update = sqlx::query("UPDATE about SET roster = $1, pinned = FALSE").bind(&latest.as_bytes()[..]);
         update.execute(&mut *transaction).await?;
         transaction.execute("UPDATE leader SET epoch = epoch + 1").await?;
     }
