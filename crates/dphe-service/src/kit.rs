@@ -314,6 +314,10 @@ impl Kit {
         if roster.task_file() != Digest::of_task_file(&text) {
             return Err(foreign("task.toml", "the roster has the hash of another task file").into());
         }
+        // what people agree on is the task file, and what the parties enforce is the policy in the roster
+        if !task_file.is_enforced_by(roster.task().config())? {
+            return Err(foreign("roster.bin", "its policy is not the one of task.toml").into());
+        }
         let rosters = change::read_rosters(folder, roster, key_lengths)?;
         let roster = Arc::new(rosters.latest().clone());
         let identity_file = identity_file(folder, identity)?;

@@ -283,8 +283,24 @@ impl TaskFile {
     /// # Errors
     /// If payload, profile and model do not fit each other.
     pub fn config(&self, initial: &Weights) -> Result<TaskConfig, dphe_federate::Error> {
+        self.config_for(ModelSize::of(initial))
+    }
+
+    /// Returns whether the parties enforce what this file says about the protection of updates. The lengths of numbers
+    /// are not compared, because they depend on the initial model.
+    ///
+    /// # Errors
+    /// If payload, profile and model do not fit each other.
+    pub fn is_enforced_by(&self, policy: &TaskConfig) -> Result<bool, dphe_federate::Error> {
+        let config = self.config_for(self.model_size())?;
+        let TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, .. } = *policy;
+        let config =
+            TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, ..config };
+        Ok(config == *policy)
+    }
+
+    fn config_for(&self, size: ModelSize) -> Result<TaskConfig, dphe_federate::Error> {
         let Range { min, max } = self.collect.count;
-        let size = ModelSize::of(initial);
         let mut config = self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0;
         // the key generator enforces these
         config.rounds = u32::try_from(self.task.rounds).unwrap_or(u32::MAX);
@@ -296,6 +312,9 @@ impl TaskFile {
 
 #[cfg(test)]
 mod tests {
+    use dphe::Receipts;
+    use dphe_paillier::NoiseMode;
+
     use super::*;
 
     fn parse(text: &str) -> Result<TaskFile, TaskFileError> {
@@ -309,6 +328,28 @@ mod tests {
         let config = file.config(&initial).unwrap();
         let task = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
         file.trainer(&task).unwrap();
+    }
+
+    #[test]
+    fn policies_with_less_protection_do_not_enforce_the_task_file() {
+        let file = parse(TEMPLATE).unwrap();
+        let config = file.config(&Weights::zeros(64, 10).unwrap()).unwrap();
+        assert!(file.is_enforced_by(&config).unwrap());
+        let wider = TaskConfig { clip_exponent: config.clip_exponent + 1, ..config.clone() };
+        assert!(file.is_enforced_by(&wider).unwrap());
+        for other in [
+            TaskConfig { receipts: Receipts::None, ..config.clone() },
+            TaskConfig { noise: NoiseMode::Fast, ..config.clone() },
+            TaskConfig { key_bits: 2048, ..config.clone() },
+            TaskConfig { min_users: config.min_users + 1, ..config.clone() },
+            TaskConfig { min_percent: 99, ..config.clone() },
+            TaskConfig { rounds: config.rounds + 1, ..config.clone() },
+            TaskConfig { collect_min: 0, ..config.clone() },
+            TaskConfig { outsize: 0, ..config.clone() },
+            TaskConfig { max_failures: config.max_failures + 1, ..config.clone() },
+        ] {
+            assert!(!file.is_enforced_by(&other).unwrap(), "{other:?}");
+        }
     }
 
     #[test]
