@@ -147,6 +147,13 @@ macro_rules! kernel_entry_points {
         pub(super) unsafe fn select(out: &mut [u64], table: &[u64], index: u64) {
             super::portable::lookup(out, table, index);
         }
+
+        /// # Safety
+        /// The CPU has the instructions.
+        $(#[target_feature(enable = $features)])?
+        pub(super) unsafe fn select_halves(out: &mut [u64], table: &[u64], index: [u64; 2]) {
+            super::portable::lookup_halves::<{ <$simd as simd::Simd>::LANES }>(out, table, index);
+        }
     };
 }
 #[cfg(any(test, target_arch = "x86_64"))]

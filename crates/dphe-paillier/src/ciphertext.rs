@@ -171,7 +171,16 @@ impl EncryptionKey {
         threads: Threads,
     ) -> Result<(), Error> {
         self.check_ciphertexts(ciphertexts)?;
-        let blindings = self.blindings(ciphertexts.len(), rng, threads);
+        self.blind(ciphertexts, &self.blindings(ciphertexts.len(), rng, threads), threads)
+    }
+
+    /// Adds a blinding to each ciphertext.
+    pub(crate) fn blind(
+        &self,
+        ciphertexts: &mut [Ciphertext],
+        blindings: &[Blinding],
+        threads: Threads,
+    ) -> Result<(), Error> {
         let noise = blindings.iter().map(|blinding| blinding.digits(self)).collect::<Result<Vec<_>, _>>()?;
         let fresh = self.add_digits(&digits(ciphertexts), &noise, threads);
         ciphertexts.iter_mut().zip(fresh).for_each(|(old, new)| *old = new);

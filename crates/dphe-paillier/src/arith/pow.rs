@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use super::lanes::Lanes;
 use super::modulus::{Modulus, Scratch};
 use super::nat::{self, Nat};
-use super::units::{Buffer, Closed, Group, Loose, ModSquared, Mont, Ring};
+use super::units::{Buffer, Closed, Factors, Group, Loose, ModSquared, Mont, PQ2, Ring};
 
 /// Bits of an exponent per multiplication. Every multiplication reads the whole table of `2^WINDOW` groups.
 /// With four bits, the table fits into the first-level cache for the primes of a 3072-bit key.
@@ -13,6 +13,20 @@ const WINDOW: u32 = 4;
 
 /// A secret exponent, cut into windows, highest first. Its length is public.
 pub(crate) struct Exponent(Zeroizing<Vec<u8>>);
+
+/// The effects of hardware faults.
+#[cfg(test)]
+impl Exponent {
+    /// Multiplies the exponent by a small number, in one window more.
+    pub(crate) fn multiply(&mut self, factor: u32) {
+        let mut carry = 0;
+        for window in self.0.iter_mut().rev() {
+            let product = factor * u32::from(*window) + carry;
+            (*window, carry) = ((product & ((1 << WINDOW) - 1)) as u8, product >> WINDOW);
+        }
+        self.0.insert(0, carry as u8);
+    }
+}
 
 impl Exponent {
     /// An exponent of at most `bits` bits.
@@ -40,7 +54,7 @@ pub(crate) fn pow<M, R: Ring<Modulus = M>, S>(
     exponent: &Exponent,
     scratch: &mut Scratch,
 ) -> Group<R, Mont, Loose, Lanes> {
-    let table = powers(modulus, base, 1 << WINDOW, scratch);
+    let table = powers(modulus, &modulus.ones(), base, 1 << WINDOW, scratch);
     let (mut result, mut next) = (modulus.group(), modulus.group());
     let mut chosen = modulus.group::<R, Mont>();
     let (&first, rest) = exponent.0.split_first().unwrap_or((&0, &[]));
@@ -51,6 +65,36 @@ pub(crate) fn pow<M, R: Ring<Modulus = M>, S>(
             core::mem::swap(&mut next, &mut result);
         }
         modulus.select(&mut chosen, &table, u64::from(window));
+        modulus.mul(&mut next, &result, &chosen, scratch);
+        core::mem::swap(&mut next, &mut result);
+    }
+    result
+}
+
+/// The base to one secret exponent in the lower lanes, and to another in the upper lanes. `ones` is one in all lanes.
+/// Memory access is the same for all exponents, as in [`pow`].
+pub(crate) fn pow_of_factors(
+    modulus: &Modulus<Factors>,
+    base: &Group<PQ2, Mont, Loose, impl Buffer>,
+    ones: &Group<PQ2, Mont, Loose, impl Buffer>,
+    exponents: [&Exponent; 2],
+    scratch: &mut Scratch,
+) -> Group<PQ2, Mont, Loose, Lanes> {
+    let [low, high] = exponents.map(|exponent| &exponent.0);
+    assert!(low.len() == high.len(), "exponents of one length");
+    let table = powers(modulus, ones, base, 1 << WINDOW, scratch);
+    let (mut result, mut next, mut chosen) = (modulus.pairs(), modulus.pairs(), modulus.pairs::<Mont>());
+    for (i, (&low, &high)) in low.iter().zip(high.iter()).enumerate() {
+        let index = [low, high].map(u64::from);
+        if i == 0 {
+            modulus.select_of_factors(&mut result, &table, index);
+            continue;
+        }
+        for _ in 0..WINDOW {
+            modulus.square(&mut next, &result, scratch);
+            core::mem::swap(&mut next, &mut result);
+        }
+        modulus.select_of_factors(&mut chosen, &table, index);
         modulus.mul(&mut next, &result, &chosen, scratch);
         core::mem::swap(&mut next, &mut result);
     }
@@ -78,7 +122,7 @@ pub(crate) fn pow_vartime<M, F: Closed, S>(
     let lanes = modulus.lanes();
     let bits = exponents.iter().map(|exponent| bit_length(exponent)).max().unwrap_or(0);
     let width = if bits < 8 { 1 } else { WINDOW };
-    let table = powers(modulus, base, 1 << width, scratch);
+    let table = powers(modulus, &modulus.ones(), base, 1 << width, scratch);
     let mut result = modulus.ones();
     let (mut next, mut chosen) = (modulus.pairs(), modulus.pairs());
     let words = base.digits().len();
@@ -116,13 +160,14 @@ fn bit_length(limbs: &[u64]) -> u32 {
 /// `base^0` to `base^(count - 1)`, one group after the other.
 fn powers<M, R: Ring<Modulus = M>, F: Closed, S>(
     modulus: &Modulus<M>,
+    ones: &Group<R, F, Loose, impl Buffer>,
     base: &Group<R, F, S, impl Buffer>,
     count: usize,
     scratch: &mut Scratch,
 ) -> Lanes {
     let words = base.digits().len();
     let mut table = Lanes::zeros(count * words);
-    table[..words].copy_from_slice(modulus.ones::<R, F>().digits());
+    table[..words].copy_from_slice(ones.digits());
     table[words..2 * words].copy_from_slice(base.digits());
     for i in 2..count {
         let (known, new) = table.split_at_mut(i * words);
