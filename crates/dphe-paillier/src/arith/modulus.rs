@@ -262,6 +262,24 @@ impl<M> Modulus<M> {
         nat::from_digits(x.digits(), self.backend.digit_bits(), self.limbs())
     }
 
+    /// Returns `2 - x` for a public `x` that is 1 modulo `N`.
+    pub(crate) fn two_minus(
+        &self,
+        x: &Number<ModSquared<M>, Mont, Canonical, Lanes>,
+    ) -> Number<ModSquared<M>, Mont, Canonical, Lanes> {
+        let [one, x] = [self.one.view(), x.view()].map(|number| {
+            let [_, upper] = number.halves();
+            nat::from_limbs(&self.representation(&upper))
+        });
+        // The lower halves of 1, of x and of the difference are equal, and the upper halves are residues.
+        let sum = nat::add(&nat::add(&one, &one), &nat::sub(&self.n, &x));
+        let upper = nat::div_rem_vartime(&sum, &self.n).1;
+        let mut difference = self.one.clone();
+        let [_, mut half] = difference.view_mut().halves_mut();
+        nat::write_digits(half.digits_mut(), &nat::limbs(&upper, self.limbs()), self.backend.digit_bits());
+        difference
+    }
+
     /// Enters Montgomery form: `z = x R`.
     pub(crate) fn enter<R: Ring<Modulus = M>, S>(
         &self,

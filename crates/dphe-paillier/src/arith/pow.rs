@@ -121,28 +121,47 @@ pub(crate) fn pow_vartime<M, F: Closed, S>(
 ) -> Group<ModSquared<M>, F, Loose, Lanes> {
     let lanes = modulus.lanes();
     let bits = exponents.iter().map(|exponent| bit_length(exponent)).max().unwrap_or(0);
-    let width = if bits < 8 { 1 } else { WINDOW };
+    if bits == 0 {
+        return modulus.ones();
+    }
+    let width = public_window(bits);
     let table = powers(modulus, &modulus.ones(), base, 1 << width, scratch);
-    let mut result = modulus.ones();
-    let (mut next, mut chosen) = (modulus.pairs(), modulus.pairs());
+    let (mut result, mut next, mut chosen) = (modulus.pairs(), modulus.pairs(), modulus.pairs());
     let words = base.digits().len();
-    for i in (0..bits.div_ceil(width)).rev() {
+    let choose = |chosen: &mut Group<_, _, _, Lanes>, i: u32| {
+        let windows: Vec<u64> = (0..lanes)
+            .map(|lane| bit_window(exponents.get(lane).copied().unwrap_or(&[]), i * width, width))
+            .collect();
+        let digits = chosen.digits_mut();
+        for (lane, window) in windows.iter().enumerate() {
+            let entry = &table[*window as usize * words..][..words];
+            for at in (lane..words).step_by(lanes) {
+                digits[at] = entry[at];
+            }
+        }
+        windows.iter().any(|&window| window != 0)
+    };
+    let windows = bits.div_ceil(width);
+    choose(&mut result, windows - 1);
+    for i in (0..windows - 1).rev() {
         for _ in 0..width {
             modulus.square(&mut next, &result, scratch);
             core::mem::swap(&mut next, &mut result);
         }
-        let chosen_digits = chosen.digits_mut();
-        for lane in 0..lanes {
-            let exponent = exponents.get(lane).copied().unwrap_or(&[]);
-            let entry = &table[bit_window(exponent, i * width, width) as usize * words..][..words];
-            for at in (lane..words).step_by(lanes) {
-                chosen_digits[at] = entry[at];
-            }
+        // A window that is zero in all lanes multiplies by one.
+        if choose(&mut chosen, i) {
+            modulus.mul(&mut next, &result, &chosen, scratch);
+            core::mem::swap(&mut next, &mut result);
         }
-        modulus.mul(&mut next, &result, &chosen, scratch);
-        core::mem::swap(&mut next, &mut result);
     }
     result
+}
+
+/// Returns the bits per window that need the fewest multiplications for a public exponent of that length.
+fn public_window(bits: u32) -> u32 {
+    let cost = |width: u32| (1 << width) + bits.div_ceil(width);
+    // Longer windows would need a table beyond the second-level cache.
+    (1..=6).min_by_key(|&width| cost(width)).unwrap_or(WINDOW)
 }
 
 /// Returns the bits of a little-endian number without leading zeros.
