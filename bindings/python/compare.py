@@ -132,12 +132,21 @@ class Keys:
         def decrypt() -> object:
             return self.their_private.decrypt(x)
 
+        integers = [number.ciphertext(False) for number in numbers]
+
+        def sum_received() -> object:
+            return self.ours.sum_of([self.ours.EncryptedNumber(self.public, integer) for integer in integers])
+
+        def add_received() -> object:
+            return self.theirs.EncryptedNumber(self.their_public, integers[0]) + y
+
         return [
             ("encrypt a list, own key", lambda: self.public.encrypt_many(values), encrypt, LIST),
             ("encrypt a list, foreign key", lambda: self.foreign.encrypt_many(values[:64]), encrypt, 64),
             ("encrypt one by one, foreign key", lambda: self.foreign.encrypt(5), encrypt, 1),
             ("decrypt a list", lambda: self.private.decrypt_many(numbers), decrypt, LIST),
             ("sum of a list", lambda: self.ours.sum_of(numbers), lambda: x + y, LIST - 1),
+            ("sum of a list of received integers", sum_received, add_received, LIST - 1),
         ]
 
 
