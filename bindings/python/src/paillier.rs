@@ -327,6 +327,18 @@ impl Ciphertexts {
         Ok(self.with(items.ok_or_else(|| invalid("an index is out of range", "position"))?))
     }
 
+    /// Returns the ciphertexts of several batches as one batch of a key of the same modulus.
+    #[staticmethod]
+    fn join(py: Python<'_>, key: &EncryptionKey, parts: Vec<Py<Self>>) -> PyResult<Self> {
+        let mut items = Vec::with_capacity(parts.len());
+        for part in &parts {
+            for item in &part.borrow(py).items {
+                items.push(item.for_key(&key.0).map_err(exception)?);
+            }
+        }
+        Ok(Self { key: key.0.clone(), items })
+    }
+
     /// Returns each ciphertext as a batch of its own.
     fn split(&self) -> Vec<Self> {
         self.items.iter().map(|item| self.with(vec![item.clone()])).collect()

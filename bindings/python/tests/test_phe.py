@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import dphe
 import pytest
 from dphe import phe
 from dphe.errors import InsecureKeyWarning
@@ -96,6 +97,23 @@ def test_own_and_read_keys_of_one_modulus_mix() -> None:
     assert private_key.decrypt(again.encrypt(2) + public_key.encrypt(1)) == 3
     assert phe.decrypt_many(private_key, [total, again.encrypt(4)]) == [3, 4]
     assert public_key.encrypt(1).ciphertext() != public_key.encrypt(1).ciphertext()
+
+
+def test_received_integers_compute_like_own_numbers(theirs: Any, pair: Any) -> None:
+    public_key, private_key = pair
+    values = [3, -4, 0, 10**30]
+    ciphertexts = phe.PaillierPublicKey(public_key.n).encrypt_many(values)
+    received = [phe.EncryptedNumber(public_key, number.ciphertext(), 0) for number in ciphertexts]
+    halves = [number * 0.5 for number in received]
+    assert private_key.decrypt(phe.sum_of([*received, halves[0]])) == sum(values) + 1.5
+    assert phe.decrypt_many(private_key, received) == values
+    assert private_key.decrypt(received[0] - received[1]) == 7
+    assert private_key.decrypt(received[1] * -(10**40)) == 4 * 10**40
+    # 0 is no ciphertext. As with python-paillier, only its decryption fails.
+    with pytest.raises((ValueError, OverflowError, dphe.DpheError)):
+        phe.decrypt_many(private_key, [*received, phe.EncryptedNumber(public_key, 0, 0)])
+    with pytest.raises(ValueError, match="different public keys"):
+        phe.sum_of([received[0], phe.PaillierPublicKey(3233 * 10007).encrypt(1)])
 
 
 def test_wrong_arguments_raise_what_phe_raises(pair: Any) -> None:

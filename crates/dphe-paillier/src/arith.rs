@@ -9,6 +9,7 @@
 //! * [`crossing`]: from residues modulo `n^2` to residues modulo `p^2`
 //! * [`pow`], [`fixed_base`], [`multi_pow`]: powers of many numbers, powers of one number, products of powers
 //! * [`prime`]: the search for safe primes, many candidates at a time
+//! * [`euclid`]: inverses of public numbers
 //! * [`nat`]: plain big integers for set-up and conversions, the only module that names that library
 //! * [`measure`]: the speed of the kernel compared with the CPU's peak rate
 //!
@@ -21,6 +22,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod crossing;
+mod euclid;
 pub(crate) mod fixed_base;
 pub mod lanes;
 pub(crate) mod measure;
@@ -146,6 +148,13 @@ macro_rules! kernel_entry_points {
         $(#[target_feature(enable = $features)])?
         pub(super) unsafe fn select(out: &mut [u64], table: &[u64], index: u64) {
             super::portable::lookup(out, table, index);
+        }
+
+        /// # Safety
+        /// The CPU has the instructions.
+        $(#[target_feature(enable = $features)])?
+        pub(super) unsafe fn select_halves(out: &mut [u64], table: &[u64], index: [u64; 2]) {
+            super::portable::lookup_halves::<{ <$simd as simd::Simd>::LANES }>(out, table, index);
         }
     };
 }

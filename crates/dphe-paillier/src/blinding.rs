@@ -10,7 +10,7 @@ use crate::arith::nat::{self, Limbs};
 use crate::arith::pow::{self, Exponent};
 use crate::arith::units::{Canonical, Mont, N2, Number, Value};
 use crate::ciphertext::Digits;
-use crate::{EncryptionKey, Error, Threads};
+use crate::{EncryptionKey, Error, NoiseMode, Threads};
 
 /// The noise of one ciphertext, `h_s^r` for a fresh secret `r` (or `r^n`, see [`NoiseMode`](crate::NoiseMode)). An
 /// encryption consumes it. It cannot be copied, stored or sent.
@@ -37,15 +37,36 @@ impl EncryptionKey {
     /// Makes `count` blindings. The exponents are drawn from `rng` in order, so the result does not depend on
     /// the number of threads.
     pub fn blindings(&self, count: usize, rng: &mut impl CryptoRng, threads: Threads) -> Vec<Blinding> {
+        self.blindings_of(self.exponent_bits(), count, rng, threads)
+    }
+
+    /// Makes blindings for ciphertexts that are decrypted at once and never leave the process, with exponents as short
+    /// as those of [`NoiseMode::Fast`](crate::NoiseMode::Fast).
+    ///
+    /// The purpose of such a blinding is that nobody can choose or predict the number that the secret exponents are
+    /// applied to. The powers of the noise base to such exponents are different modulo each factor, so a guess is right
+    /// with a probability of at most 2^-224 (for keys of a supported length). The blinded number is never seen,
+    /// so nobody can search for its exponent either. Such blindings must not be used to encrypt.
+    pub(crate) fn hiding_blindings(&self, count: usize, rng: &mut impl CryptoRng) -> Vec<Blinding> {
+        let bits = NoiseMode::Fast.exponent_bits(self.bits().get());
+        self.blindings_of(bits.min(self.exponent_bits()), count, rng, Threads::ONE)
+    }
+
+    fn blindings_of(
+        &self,
+        bits: u32,
+        count: usize,
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Vec<Blinding> {
         let n = self.modulus();
         match self.noise() {
             Ok(powers) => {
-                let bits = self.exponent_bits();
                 let exponents: Vec<Limbs> = (0..count).map(|_| random_bits(bits, rng)).collect();
                 threads.map(count, n.lanes(), |range| {
                     let mut results: Vec<_> = range.clone().map(|_| n.number()).collect();
                     let mut targets: Vec<_> = results.iter_mut().map(Value::view_mut).collect();
-                    powers.pow(n, &exponents[range], &mut targets);
+                    powers.pow(n, &exponents[range], bits, &mut targets);
                     results.into_iter().map(|digits| Blinding { key: self.clone(), digits }).collect()
                 })
             }

@@ -302,6 +302,8 @@ struct UnitProduct<'a> {
     x: Group<N, Counted, Loose, Lanes>,
     next: Group<N, Counted, Loose, Lanes>,
     scratch: Scratch,
+    /// How many lanes have been multiplied. The others hold 1.
+    used: usize,
 }
 
 impl<'a> UnitProduct<'a> {
@@ -312,6 +314,7 @@ impl<'a> UnitProduct<'a> {
             x: modulus.residues(),
             next: modulus.residues(),
             scratch: modulus.scratch(),
+            used: 0,
         }
     }
 
@@ -320,20 +323,23 @@ impl<'a> UnitProduct<'a> {
         let n = self.modulus;
         let one = n.one().counted();
         let mut sources = [one; MAX_LANES];
+        let mut count = 0;
         for (source, pair) in sources.iter_mut().zip(pairs) {
             let [lower, _] = pair.halves();
             *source = lower.counted();
+            count += 1;
         }
+        self.used = self.used.max(count);
         n.gather(&mut self.x, &sources[..n.lanes()], one);
         n.mul(&mut self.next, &self.product, &self.x, &mut self.scratch);
         core::mem::swap(&mut self.next, &mut self.product);
     }
 
-    /// Returns the products of the lanes.
+    /// Returns the products of the lanes in use.
     fn finish(mut self) -> Vec<Limbs> {
         let n = self.modulus;
         let products: Vec<Number<_, _, _, Lanes>> =
-            n.take_apart(&n.canonical(&mut self.product, &mut self.scratch), n.lanes());
+            n.take_apart(&n.canonical(&mut self.product, &mut self.scratch), self.used);
         products.iter().map(|product| n.representation(product)).collect()
     }
 }

@@ -46,6 +46,19 @@ impl Ciphertext {
         &self.key
     }
 
+    /// Returns the same ciphertext for another key of the same modulus. The keys may draw noise in different ways.
+    ///
+    /// # Errors
+    /// [`Error::KeyMismatch`] for a key of another modulus.
+    pub fn for_key(&self, key: &EncryptionKey) -> Result<Self, Error> {
+        let (own, other) = (self.key.modulus(), key.modulus());
+        // One process has one back end per length, so the digits mean the same.
+        if own.backend() != other.backend() || nat::cmp_vartime(own.nat(), other.nat()).is_ne() {
+            return Err(Error::KeyMismatch);
+        }
+        Ok(Self { key: key.clone(), digits: self.digits.clone() })
+    }
+
     /// Returns whether the ciphertext has no noise: `c = 1` modulo `n`, so that anyone can read it.
     pub fn is_trivial(&self) -> bool {
         let [lower, _] = self.digits().halves();
@@ -171,7 +184,16 @@ impl EncryptionKey {
         threads: Threads,
     ) -> Result<(), Error> {
         self.check_ciphertexts(ciphertexts)?;
-        let blindings = self.blindings(ciphertexts.len(), rng, threads);
+        self.blind(ciphertexts, &self.blindings(ciphertexts.len(), rng, threads), threads)
+    }
+
+    /// Adds a blinding to each ciphertext.
+    pub(crate) fn blind(
+        &self,
+        ciphertexts: &mut [Ciphertext],
+        blindings: &[Blinding],
+        threads: Threads,
+    ) -> Result<(), Error> {
         let noise = blindings.iter().map(|blinding| blinding.digits(self)).collect::<Result<Vec<_>, _>>()?;
         let fresh = self.add_digits(&digits(ciphertexts), &noise, threads);
         ciphertexts.iter_mut().zip(fresh).for_each(|(old, new)| *old = new);
@@ -355,20 +377,21 @@ impl EncryptionKey {
     /// Returns `-x`, by the inverse of a pair: `(c0 + c1 n)^-1 = c0^-1 (1 - c1 c0^-1 n)`.
     fn negated_vartime(&self, x: &Ciphertext) -> Result<Ciphertext, Error> {
         let n = self.modulus();
-        let [c0, c1] = x.digits().halves().map(|half| nat::from_limbs(&n.representation(&half)));
-        let inverse = nat::invert_vartime(&c0, n.nat()).ok_or(Error::CiphertextUnit { index: 0 })?;
-        let n_squared = nat::mul(n.nat(), n.nat());
-        let whole = nat::add(&c0, &nat::mul(&c1, n.nat()));
-        // One Newton step lifts an inverse modulo n to an inverse modulo n^2.
-        let product = nat::rem(&nat::mul(&whole, &inverse), &n_squared);
-        let correction = nat::sub(&nat::add(&n_squared, &nat::small(2)), &product);
-        let lifted = nat::rem(&nat::mul(&inverse, &correction), &n_squared);
+        let [lower, _] = x.digits().halves();
+        let inverse = nat::invert_vartime(&nat::from_limbs(&n.representation(&lower)), n.nat())
+            .ok_or(Error::CiphertextUnit { index: 0 })?;
         let mut scratch = n.scratch();
-        // The inverse of c R is c^-1 / R.
-        let over_r = n.broadcast(&n.pair(&lifted).claim_form::<OverR>());
-        let (mut plain, mut negated) = (n.pairs(), n.pairs());
+        // The inverse of c R is c^-1 / R. It is right modulo n.
+        let over_r = n.broadcast(&n.residue(&inverse).claim_form::<OverR>());
+        let (mut plain, mut inverse) = (n.residues(), n.residues());
         n.mul(&mut plain, &over_r, &n.r_squared(), &mut scratch);
-        n.enter(&mut negated, &plain, &mut scratch);
+        n.enter(&mut inverse, &plain, &mut scratch);
+        // With i for the inverse modulo n, c i = 1 + e n, so that i (1 - e n) is the inverse modulo n^2.
+        let (mut product, mut negated) = (n.pairs(), n.pairs());
+        let c = n.broadcast(&x.digits());
+        n.scale(&mut product, &c, &inverse, &mut scratch);
+        let correction = n.two_minus(&n.lane(&n.canonical(&mut product, &mut scratch), 0));
+        n.scale(&mut negated, &n.broadcast(&correction), &inverse, &mut scratch);
         one(self.take_apart(&mut negated, 1, &mut scratch))
     }
 

@@ -3,15 +3,17 @@
 //! For a prime factor `p`, `c^(p-1)` modulo `p^2` is `1 + l p`, where `l` is proportional to the plaintext
 //! modulo `p` ([`half`]). The results for both factors are joined by the Chinese remainder theorem. A single
 //! wrong half would reveal a factor, so every batch is checked by an equation that is independent of the
-//! constants used to decrypt it ([`self_check`]). Small numbers are packed before they are decrypted
-//! ([`packed`]).
+//! constants used to decrypt it ([`self_check`]). Few ciphertexts leave lanes free, and are checked there
+//! ([`few`]). Small numbers are packed before they are decrypted ([`packed`]).
 
+mod few;
 mod half;
 mod packed;
 mod self_check;
 
 use rand_core::CryptoRng;
 
+pub(crate) use few::Both;
 pub(crate) use half::Half;
 
 use crate::arith::nat::{self, Limbs};
@@ -44,8 +46,14 @@ impl DecryptionKey {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<Vec<Plaintext>, Error> {
+        let key = self.encryption_key();
         let mut fresh = ciphertexts.to_vec();
-        self.encryption_key().rerandomize(&mut fresh, rng, threads)?;
+        if self.for_few(fresh.len()).is_some() {
+            key.check_ciphertexts(&fresh)?;
+            key.blind(&mut fresh, &key.hiding_blindings(ciphertexts.len(), rng), Threads::ONE)?;
+        } else {
+            key.rerandomize(&mut fresh, rng, threads)?;
+        }
         self.decrypt_unblinded(&fresh, threads)
     }
 
@@ -84,7 +92,11 @@ impl DecryptionKey {
         key.check_ciphertexts(ciphertexts)?;
         let grain = key.modulus().lanes();
         let plaintexts = threads.map(ciphertexts.len(), grain, |range| {
-            ciphertexts[range].chunks(BATCH).map(|batch| self.decrypt_batch(batch)).collect()
+            let decrypt = |batch: &[Ciphertext]| match self.for_few(batch.len()) {
+                Some(both) => self.decrypt_few(both, batch),
+                None => self.decrypt_batch(batch),
+            };
+            ciphertexts[range].chunks(BATCH).map(decrypt).collect()
         });
         let mut all = Vec::with_capacity(ciphertexts.len());
         for batch in plaintexts {

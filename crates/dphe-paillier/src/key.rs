@@ -113,7 +113,7 @@ impl NoiseMode {
     }
 
     /// Returns the bits of an exponent of the noise base.
-    pub(super) fn exponent_bits(self, bits: u32) -> u32 {
+    pub(crate) fn exponent_bits(self, bits: u32) -> u32 {
         let short = match bits {
             0..=2048 => 224,
             2049..=3072 => 256,

@@ -6,6 +6,16 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "Ciphertexts",
+    "DecryptionKey",
+    "EncryptionKey",
+    "Layout",
+    "Pool",
+    "panic_for_test",
+    "version",
+]
+
 # The data, and None for int64, the number of fractional bits for float64, or -1 for residues modulo n.
 _Numbers: TypeAlias = (
     tuple[NDArray[np.int64], None] | tuple[NDArray[np.float64], int] | tuple[bytes | bytearray, int]
@@ -60,6 +70,8 @@ class Ciphertexts:
     def rerandomize(self, threads: int | None) -> Ciphertexts: ...
     def sum_rows(self, rows: int, length: int, threads: int | None) -> Ciphertexts: ...
     def take(self, indices: NDArray[np.int64]) -> Ciphertexts: ...
+    @staticmethod
+    def join(key: EncryptionKey, parts: list[Ciphertexts]) -> Ciphertexts: ...
     def split(self) -> list[Ciphertexts]: ...
     def equals(self, other: Ciphertexts) -> bool: ...
     def to_wire(self, threads: int | None) -> bytes: ...

@@ -7,16 +7,16 @@ use super::lanes::Lanes;
 use super::modulus::{Modulus, Scratch};
 use super::nat::{self, Nat};
 use super::units::{
-    BufferMut, Canonical, Factor, Foreign, FromForeign, Group, Loose, Mont, N2, Number, OverR, P, P2, Plain,
-    Public, RSquared,
+    BufferMut, Canonical, Factor, Factors, Foreign, FromForeign, Group, Loose, Mod, ModSquared, Mont, N2,
+    Number, OverR, Plain, Public, RSquared, Value,
 };
 
-/// The constants of one factor `p`.
-pub(crate) struct Crossing {
+/// The constants of one factor `p`, or of both factors side by side.
+pub(crate) struct Crossing<M> {
     /// `R^3 / R_n` modulo `p^2`, where `R_n` belongs to `n`: from one Montgomery form to the other.
-    enter: Number<P2, FromForeign, Canonical, Lanes>,
+    enter: Group<ModSquared<M>, FromForeign, Canonical, Lanes>,
     /// `q R^2` modulo `p`.
-    cofactor: Number<P, RSquared, Canonical, Lanes>,
+    cofactor: Group<Mod<M>, RSquared, Canonical, Lanes>,
 }
 
 /// Forms modulo `n^2` that can be reduced modulo `p^2`.
@@ -31,7 +31,7 @@ impl Cross for Mont {
     type Crossed = Foreign;
 }
 
-impl Crossing {
+impl Crossing<Factor> {
     /// Prepares the factor `p` of `n = p q`, or returns `None` if the `R` of `n` has no inverse modulo `p`.
     pub(crate) fn new(p: &Modulus<Factor>, q: &Nat, n: &Modulus<Public>) -> Option<Self> {
         let digit_bits = n.backend().digit_bits();
@@ -41,28 +41,43 @@ impl Crossing {
         let r_cubed = nat::mul(&nat::mul(&r, &r), &r);
         let enter = nat::mul(&nat::rem(&r_cubed, &p_squared), &nat::invert(&r_n, &p_squared)?);
         let cofactor = nat::rem(&nat::mul(q, &nat::mul(&r, &r)), p.nat());
-        Some(Self { enter: p.pair(&enter).claim_form(), cofactor: p.residue(&cofactor).claim_form() })
+        Some(Self {
+            enter: p.broadcast(&p.pair(&enter).claim_form()),
+            cofactor: p.broadcast(&p.residue(&cofactor).claim_form()),
+        })
     }
+}
 
+impl Crossing<Factors> {
+    /// Puts the constants of both factors side by side.
+    pub(crate) fn beside(p: &Crossing<Factor>, q: &Crossing<Factor>, lanes: usize) -> Self {
+        Self {
+            enter: Value::claim(Lanes::side_by_side(p.enter.digits(), q.enter.digits(), lanes)),
+            cofactor: Value::claim(Lanes::side_by_side(p.cofactor.digits(), q.cofactor.digits(), lanes)),
+        }
+    }
+}
+
+impl<M> Crossing<M> {
     /// `c / R` modulo `p^2` for a group of pairs modulo `n^2`.
     pub(crate) fn reduce<F: Cross>(
         &self,
         n: &Modulus<Public>,
-        p: &Modulus<Factor>,
-        z: &mut Group<P2, F::Crossed, Loose, impl BufferMut>,
+        p: &Modulus<M>,
+        z: &mut Group<ModSquared<M>, F::Crossed, Loose, impl BufferMut>,
         group: &[Number<N2, F, Canonical, &[u64]>],
         scratch: &mut Scratch,
     ) {
         let (mut lower, mut upper) = (p.wide::<Plain>(), p.wide::<Plain>());
         let half = |i: usize| group.iter().map(|c| c.halves()[i]).collect::<Vec<_>>();
         // The steps are the same for both forms of `c`. They are written for plain numbers.
-        let mut z = Group::<P2, OverR, Loose, _>::claim(z.digits_mut());
+        let mut z = Group::<ModSquared<M>, OverR, Loose, _>::claim(z.digits_mut());
         let mut product = p.residues();
         p.gather_wide(&mut lower, &half(1), n.residue_words());
         {
             let [mut reduced, _] = z.view_mut().halves_mut();
             p.reduce_wide(&mut reduced, &lower, scratch);
-            p.mul(&mut product, &reduced, &p.broadcast(&self.cofactor), scratch);
+            p.mul(&mut product, &reduced, &self.cofactor, scratch);
         }
         upper.digits_mut()[..product.digits().len()].copy_from_slice(product.digits());
         p.gather_wide(&mut lower, &half(0), n.residue_words());
@@ -73,19 +88,19 @@ impl Crossing {
     pub(crate) fn enter(
         &self,
         n: &Modulus<Public>,
-        p: &Modulus<Factor>,
+        p: &Modulus<M>,
         group: &[Number<N2, Mont, Canonical, &[u64]>],
         scratch: &mut Scratch,
-    ) -> Group<P2, Mont, Loose, Lanes> {
+    ) -> Group<ModSquared<M>, Mont, Loose, Lanes> {
         let (mut z, mut base) = (p.pairs(), p.pairs());
         self.reduce(n, p, &mut z, group, scratch);
-        p.mul(&mut base, &z, &p.broadcast(&self.enter), scratch);
+        p.mul(&mut base, &z, &self.enter, scratch);
         base
     }
 
-    /// Damages one of the two constants.
+    /// Damages one of the two constants in some lanes.
     #[cfg(test)]
-    pub(crate) fn damage(&mut self, constant: usize) {
-        if constant == 0 { self.enter.damage(0) } else { self.cofactor.damage(0) }
+    pub(crate) fn damage(&mut self, constant: usize, lanes: core::ops::Range<usize>) {
+        if constant == 0 { self.enter.damage_lanes(lanes) } else { self.cofactor.damage_lanes(lanes) }
     }
 }

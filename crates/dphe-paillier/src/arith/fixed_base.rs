@@ -96,21 +96,23 @@ impl FixedBase {
         Self { exponent_bits, window, table }
     }
 
-    /// Writes `base` to each exponent to `results`.
+    /// Writes `base` to each exponent to `results`. The exponents have at most `bits` bits.
     pub(crate) fn pow<M>(
         &self,
         modulus: &Modulus<M>,
         exponents: &[Limbs],
+        bits: u32,
         results: &mut [Number<ModSquared<M>, Mont, Canonical, &mut [u64]>],
     ) {
         assert_eq!(exponents.len(), results.len(), "one result for each exponent");
+        assert!(bits <= self.exponent_bits, "exponents that the table has windows for");
         let lanes = modulus.lanes();
         let mut scratch = modulus.scratch();
         let mut entries = [Entry::new(modulus), Entry::new(modulus)];
         let mut next = modulus.pairs();
         let mut accumulators: Vec<Accumulator<M>> = (0..GROUPS).map(|_| Accumulator::new(modulus)).collect();
         for (exponents, results) in exponents.chunks(GROUPS * lanes).zip(results.chunks_mut(GROUPS * lanes)) {
-            for i in 0..self.exponent_bits.div_ceil(self.window) {
+            for i in 0..bits.div_ceil(self.window) {
                 for (two, accumulators) in exponents.chunks(2 * lanes).zip(accumulators.chunks_mut(2)) {
                     let mut index = Zeroizing::new([0; 2 * MAX_LANES]);
                     for (index, exponent) in index.iter_mut().zip(two) {

@@ -40,6 +40,19 @@ impl Lanes {
     }
 }
 
+impl Lanes {
+    /// The lower lanes of `low` and the upper lanes of `high`, two buffers of equal length.
+    pub(crate) fn side_by_side(low: &[u64], high: &[u64], lanes: usize) -> Self {
+        assert!(low.len() == high.len() && low.len().is_multiple_of(lanes), "groups of one length");
+        let mut both = Self::zeros(low.len());
+        both.copy_from_slice(low);
+        for (row, high) in both.chunks_exact_mut(lanes).zip(high.chunks_exact(lanes)) {
+            row[lanes / 2..].copy_from_slice(&high[lanes / 2..]);
+        }
+        both
+    }
+}
+
 impl Clone for Lanes {
     fn clone(&self) -> Self {
         Self { lines: self.lines.clone(), words: self.words }

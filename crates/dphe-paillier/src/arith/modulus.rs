@@ -12,7 +12,8 @@ use super::backend::Backend;
 use super::lanes::Lanes;
 use super::nat::{self, Limbs, Nat};
 use super::units::{
-    Buffer, BufferMut, Canonical, Group, Loose, Mod, ModSquared, Mont, Number, Plain, RSquared, Ring, Value,
+    Buffer, BufferMut, Canonical, Factor, Factors, Group, Loose, Mod, ModSquared, Mont, Number, Plain,
+    RSquared, Ring, Value,
 };
 
 /// An odd modulus `N`, prepared for one back end. The marker `M` says which number it is.
@@ -127,6 +128,48 @@ impl<M> Modulus<M> {
     }
 }
 
+impl Modulus<Factors> {
+    /// Puts two factors of one length side by side. Such a modulus computes with groups only: it is no single number,
+    /// and has no single constants such as [`Modulus::one`].
+    pub(crate) fn beside(p: &Modulus<Factor>, q: &Modulus<Factor>) -> Self {
+        assert!(p.backend == q.backend && p.bits == q.bits && p.lanes() > 1, "factors of one length");
+        let lanes = p.lanes();
+        let both = |p: &[u64], q: &[u64]| Lanes::side_by_side(p, q, lanes);
+        Self {
+            backend: p.backend,
+            bits: p.bits,
+            digits: p.digits,
+            n: nat::small(0),
+            rows: both(&p.rows, &q.rows),
+            bias: both(&p.bias, &q.bias),
+            inverse: both(&p.inverse, &q.inverse),
+            one: Value::claim(Lanes::zeros(0)),
+            plain_one: Value::claim(Lanes::zeros(0)),
+            plain_ones: Value::claim(both(p.plain_ones.digits(), q.plain_ones.digits())),
+            r_squared: Value::claim(both(p.r_squared.digits(), q.r_squared.digits())),
+        }
+    }
+}
+
+/// The effects of hardware faults.
+#[cfg(test)]
+impl<M> Modulus<M> {
+    /// Flips the lowest bit of the modulus of some lanes.
+    pub(crate) fn damage_rows(&mut self, lanes: core::ops::Range<usize>) {
+        self.rows[lanes].iter_mut().for_each(|digit| *digit ^= 1);
+    }
+    /// Flips the lowest bit of the constant by which numbers leave Montgomery form.
+    pub(crate) fn damage_plain_ones(&mut self, lanes: core::ops::Range<usize>) {
+        self.plain_ones.damage_lanes(lanes);
+    }
+    /// Flips the second lowest bit of the modulus as a number.
+    pub(crate) fn damage_nat(&mut self) {
+        let mut limbs = nat::limbs(&self.n, self.limbs());
+        limbs[0] ^= 2;
+        self.n = nat::from_limbs(&limbs);
+    }
+}
+
 /// Sizes and constants.
 impl<M> Modulus<M> {
     pub(crate) fn backend(&self) -> Backend {
@@ -217,6 +260,24 @@ impl<M> Modulus<M> {
     /// The digits of a residue in any form as an integer, to compute with the representation itself.
     pub(crate) fn representation<F>(&self, x: &Number<Mod<M>, F, Canonical, impl Buffer>) -> Limbs {
         nat::from_digits(x.digits(), self.backend.digit_bits(), self.limbs())
+    }
+
+    /// Returns `2 - x` for a public `x` that is 1 modulo `N`.
+    pub(crate) fn two_minus(
+        &self,
+        x: &Number<ModSquared<M>, Mont, Canonical, Lanes>,
+    ) -> Number<ModSquared<M>, Mont, Canonical, Lanes> {
+        let [one, x] = [self.one.view(), x.view()].map(|number| {
+            let [_, upper] = number.halves();
+            nat::from_limbs(&self.representation(&upper))
+        });
+        // The lower halves of 1, of x and of the difference are equal, and the upper halves are residues.
+        let sum = nat::add(&nat::add(&one, &one), &nat::sub(&self.n, &x));
+        let upper = nat::div_rem_vartime(&sum, &self.n).1;
+        let mut difference = self.one.clone();
+        let [_, mut half] = difference.view_mut().halves_mut();
+        nat::write_digits(half.digits_mut(), &nat::limbs(&upper, self.limbs()), self.backend.digit_bits());
+        difference
     }
 
     /// Enters Montgomery form: `z = x R`.

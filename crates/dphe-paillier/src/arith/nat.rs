@@ -168,9 +168,9 @@ pub(crate) fn invert(a: &Nat, m: &Nat) -> Option<Nat> {
 
 /// Returns the inverse of the public `a` modulo the public odd number `m`, if there is one.
 pub(crate) fn invert_vartime(a: &Nat, m: &Nat) -> Option<Nat> {
-    let reduced = div_rem_vartime(a, m).1.widened(m.0.bits_precision());
-    let m: &Odd<BoxedUint> = m.0.as_odd_vartime()?;
-    Option::from(reduced.0.invert_odd_mod_vartime(m)).map(Nat)
+    let count = m.0.bits_precision().div_ceil(64) as usize;
+    let inverse = super::euclid::invert_vartime(&limbs(&div_rem_vartime(a, m).1, count), &limbs(m, count))?;
+    Some(from_limbs(&inverse))
 }
 
 /// Compares public numbers of any widths.

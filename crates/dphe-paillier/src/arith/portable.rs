@@ -380,15 +380,36 @@ fn subtract_modulus(cx: Context<'_>, x: &mut [u64], over: u64) -> (u64, u64) {
     ((left & mask) | (over & !mask), mask & 1)
 }
 
+/// All ones if both are equal, otherwise zero, without a branch.
+#[inline(always)]
+fn equality_mask(x: u64, y: u64) -> u64 {
+    let difference = core::hint::black_box(x ^ y);
+    ((difference | difference.wrapping_neg()) >> 63).wrapping_sub(1)
+}
+
+/// Copies the lower lanes of one entry of a table of groups, and the upper lanes of another. Every entry is read alike.
+#[inline(always)]
+pub(super) fn lookup_halves<const LANES: usize>(out: &mut [u64], table: &[u64], index: [u64; 2]) {
+    out.fill(0);
+    for (entry, group) in (0u64..).zip(table.chunks_exact(out.len())) {
+        let masks = index.map(|index| equality_mask(entry, index));
+        let masks: [u64; LANES] = core::array::from_fn(|lane| masks[2 * lane / LANES]);
+        for (out, row) in out.as_chunks_mut().0.iter_mut().zip(group.as_chunks::<LANES>().0) {
+            let out: &mut [u64; LANES] = out;
+            for lane in 0..LANES {
+                out[lane] |= row[lane] & masks[lane];
+            }
+        }
+    }
+}
+
 /// Copies entry `index` of a table of numbers as long as `out`. Every entry is read alike. It is inlined into
 /// functions that are compiled for wider registers, and then uses these.
 #[inline(always)]
 pub(super) fn lookup(out: &mut [u64], table: &[u64], index: u64) {
     out.fill(0);
     for (entry, number) in (0u64..).zip(table.chunks_exact(out.len())) {
-        let difference = core::hint::black_box(entry ^ index);
-        // all ones if equal
-        let mask = ((difference | difference.wrapping_neg()) >> 63).wrapping_sub(1);
+        let mask = equality_mask(entry, index);
         for (out, &digit) in out.iter_mut().zip(number) {
             *out |= digit & mask;
         }

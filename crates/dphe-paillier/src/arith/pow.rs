@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use super::lanes::Lanes;
 use super::modulus::{Modulus, Scratch};
 use super::nat::{self, Nat};
-use super::units::{Buffer, Closed, Group, Loose, ModSquared, Mont, Ring};
+use super::units::{Buffer, Closed, Factors, Group, Loose, ModSquared, Mont, PQ2, Ring};
 
 /// Bits of an exponent per multiplication. Every multiplication reads the whole table of `2^WINDOW` groups.
 /// With four bits, the table fits into the first-level cache for the primes of a 3072-bit key.
@@ -13,6 +13,20 @@ const WINDOW: u32 = 4;
 
 /// A secret exponent, cut into windows, highest first. Its length is public.
 pub(crate) struct Exponent(Zeroizing<Vec<u8>>);
+
+/// The effects of hardware faults.
+#[cfg(test)]
+impl Exponent {
+    /// Multiplies the exponent by a small number, in one window more.
+    pub(crate) fn multiply(&mut self, factor: u32) {
+        let mut carry = 0;
+        for window in self.0.iter_mut().rev() {
+            let product = factor * u32::from(*window) + carry;
+            (*window, carry) = ((product & ((1 << WINDOW) - 1)) as u8, product >> WINDOW);
+        }
+        self.0.insert(0, carry as u8);
+    }
+}
 
 impl Exponent {
     /// An exponent of at most `bits` bits.
@@ -40,7 +54,7 @@ pub(crate) fn pow<M, R: Ring<Modulus = M>, S>(
     exponent: &Exponent,
     scratch: &mut Scratch,
 ) -> Group<R, Mont, Loose, Lanes> {
-    let table = powers(modulus, base, 1 << WINDOW, scratch);
+    let table = powers(modulus, &modulus.ones(), base, 1 << WINDOW, scratch);
     let (mut result, mut next) = (modulus.group(), modulus.group());
     let mut chosen = modulus.group::<R, Mont>();
     let (&first, rest) = exponent.0.split_first().unwrap_or((&0, &[]));
@@ -51,6 +65,36 @@ pub(crate) fn pow<M, R: Ring<Modulus = M>, S>(
             core::mem::swap(&mut next, &mut result);
         }
         modulus.select(&mut chosen, &table, u64::from(window));
+        modulus.mul(&mut next, &result, &chosen, scratch);
+        core::mem::swap(&mut next, &mut result);
+    }
+    result
+}
+
+/// The base to one secret exponent in the lower lanes, and to another in the upper lanes. `ones` is one in all lanes.
+/// Memory access is the same for all exponents, as in [`pow`].
+pub(crate) fn pow_of_factors(
+    modulus: &Modulus<Factors>,
+    base: &Group<PQ2, Mont, Loose, impl Buffer>,
+    ones: &Group<PQ2, Mont, Loose, impl Buffer>,
+    exponents: [&Exponent; 2],
+    scratch: &mut Scratch,
+) -> Group<PQ2, Mont, Loose, Lanes> {
+    let [low, high] = exponents.map(|exponent| &exponent.0);
+    assert!(low.len() == high.len(), "exponents of one length");
+    let table = powers(modulus, ones, base, 1 << WINDOW, scratch);
+    let (mut result, mut next, mut chosen) = (modulus.pairs(), modulus.pairs(), modulus.pairs::<Mont>());
+    for (i, (&low, &high)) in low.iter().zip(high.iter()).enumerate() {
+        let index = [low, high].map(u64::from);
+        if i == 0 {
+            modulus.select_of_factors(&mut result, &table, index);
+            continue;
+        }
+        for _ in 0..WINDOW {
+            modulus.square(&mut next, &result, scratch);
+            core::mem::swap(&mut next, &mut result);
+        }
+        modulus.select_of_factors(&mut chosen, &table, index);
         modulus.mul(&mut next, &result, &chosen, scratch);
         core::mem::swap(&mut next, &mut result);
     }
@@ -77,28 +121,47 @@ pub(crate) fn pow_vartime<M, F: Closed, S>(
 ) -> Group<ModSquared<M>, F, Loose, Lanes> {
     let lanes = modulus.lanes();
     let bits = exponents.iter().map(|exponent| bit_length(exponent)).max().unwrap_or(0);
-    let width = if bits < 8 { 1 } else { WINDOW };
-    let table = powers(modulus, base, 1 << width, scratch);
-    let mut result = modulus.ones();
-    let (mut next, mut chosen) = (modulus.pairs(), modulus.pairs());
+    if bits == 0 {
+        return modulus.ones();
+    }
+    let width = public_window(bits);
+    let table = powers(modulus, &modulus.ones(), base, 1 << width, scratch);
+    let (mut result, mut next, mut chosen) = (modulus.pairs(), modulus.pairs(), modulus.pairs());
     let words = base.digits().len();
-    for i in (0..bits.div_ceil(width)).rev() {
+    let choose = |chosen: &mut Group<_, _, _, Lanes>, i: u32| {
+        let windows: Vec<u64> = (0..lanes)
+            .map(|lane| bit_window(exponents.get(lane).copied().unwrap_or(&[]), i * width, width))
+            .collect();
+        let digits = chosen.digits_mut();
+        for (lane, window) in windows.iter().enumerate() {
+            let entry = &table[*window as usize * words..][..words];
+            for at in (lane..words).step_by(lanes) {
+                digits[at] = entry[at];
+            }
+        }
+        windows.iter().any(|&window| window != 0)
+    };
+    let windows = bits.div_ceil(width);
+    choose(&mut result, windows - 1);
+    for i in (0..windows - 1).rev() {
         for _ in 0..width {
             modulus.square(&mut next, &result, scratch);
             core::mem::swap(&mut next, &mut result);
         }
-        let chosen_digits = chosen.digits_mut();
-        for lane in 0..lanes {
-            let exponent = exponents.get(lane).copied().unwrap_or(&[]);
-            let entry = &table[bit_window(exponent, i * width, width) as usize * words..][..words];
-            for at in (lane..words).step_by(lanes) {
-                chosen_digits[at] = entry[at];
-            }
+        // A window that is zero in all lanes multiplies by one.
+        if choose(&mut chosen, i) {
+            modulus.mul(&mut next, &result, &chosen, scratch);
+            core::mem::swap(&mut next, &mut result);
         }
-        modulus.mul(&mut next, &result, &chosen, scratch);
-        core::mem::swap(&mut next, &mut result);
     }
     result
+}
+
+/// Returns the bits per window that need the fewest multiplications for a public exponent of that length.
+fn public_window(bits: u32) -> u32 {
+    let cost = |width: u32| (1 << width) + bits.div_ceil(width);
+    // Longer windows would need a table beyond the second-level cache.
+    (1..=6).min_by_key(|&width| cost(width)).unwrap_or(WINDOW)
 }
 
 /// Returns the bits of a little-endian number without leading zeros.
@@ -116,13 +179,14 @@ fn bit_length(limbs: &[u64]) -> u32 {
 /// `base^0` to `base^(count - 1)`, one group after the other.
 fn powers<M, R: Ring<Modulus = M>, F: Closed, S>(
     modulus: &Modulus<M>,
+    ones: &Group<R, F, Loose, impl Buffer>,
     base: &Group<R, F, S, impl Buffer>,
     count: usize,
     scratch: &mut Scratch,
 ) -> Lanes {
     let words = base.digits().len();
     let mut table = Lanes::zeros(count * words);
-    table[..words].copy_from_slice(modulus.ones::<R, F>().digits());
+    table[..words].copy_from_slice(ones.digits());
     table[words..2 * words].copy_from_slice(base.digits());
     for i in 2..count {
         let (known, new) = table.split_at_mut(i * words);

@@ -6,8 +6,8 @@
 //! * Layout: is it one number ([`One`]), a list of numbers ([`InARow`]), one number per lane
 //!   ([`SideBySide`]), or one double-length number per lane ([`Wide`])?
 //! * Ring: is it a residue modulo `N` ([`Mod`]) or a base-`N` pair modulo `N^2` ([`ModSquared`])? Is `N` the
-//!   public modulus ([`Public`]), one of its factors ([`Factor`]) or a candidate of the prime search
-//!   ([`Candidate`])?
+//!   public modulus ([`Public`]), one of its factors ([`Factor`]), both ([`Factors`]) or a candidate of the prime
+//!   search ([`Candidate`])?
 //! * Form: by which power of Montgomery's `R` is it multiplied ([`Plain`], [`Mont`], ...)?
 //! * Range: is each half below `N` ([`Canonical`]) or only below `2N` ([`Loose`])?
 //!
@@ -35,6 +35,8 @@ impl Halved for SideBySide {}
 pub enum Public {}
 /// A secret factor of the public modulus, `p` or `q`.
 pub enum Factor {}
+/// Both factors of the public modulus: the lower half of the lanes computes with `p`, the upper half with `q`.
+pub enum Factors {}
 /// A number that the search for primes tests.
 pub enum Candidate {}
 
@@ -67,6 +69,10 @@ pub type N2 = ModSquared<Public>;
 pub type P = Mod<Factor>;
 /// The integers modulo `p^2`.
 pub type P2 = ModSquared<Factor>;
+/// The integers modulo `p` in the lower lanes, and modulo `q` in the upper ones.
+pub type PQ = Mod<Factors>;
+/// The integers modulo `p^2` in the lower lanes, and modulo `q^2` in the upper ones.
+pub type PQ2 = ModSquared<Factors>;
 
 /// A form: the number itself.
 pub enum Plain {}
@@ -212,6 +218,10 @@ impl<L, R, F, S, B: BufferMut> Value<L, R, F, S, B> {
     /// Flips the lowest bit of digit `at`.
     pub(crate) fn damage(&mut self, at: usize) {
         self.digits[at] ^= 1;
+    }
+    /// Flips the lowest bit of the digits `range`: of the lowest digits of these lanes.
+    pub(crate) fn damage_lanes(&mut self, range: core::ops::Range<usize>) {
+        range.for_each(|lane| self.damage(lane));
     }
 }
 

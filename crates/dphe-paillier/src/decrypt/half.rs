@@ -14,11 +14,11 @@ pub(super) type Pairs<F> = Group<P2, F, Loose, Lanes>;
 /// Precomputed values of one factor `p` of `n = p q`.
 pub(crate) struct Half {
     pub(super) modulus: Modulus<Factor>,
-    pub(super) crossing: Crossing,
+    pub(super) crossing: Crossing<Factor>,
     /// `p - 1`
-    exponent: Exponent,
+    pub(super) exponent: Exponent,
     /// `(-q)^-1 q^-1` modulo `p`: from the logarithm to this factor's share of the plaintext.
-    scale: Number<P, Mont, Canonical, Lanes>,
+    pub(super) scale: Group<P, Mont, Canonical, Lanes>,
 }
 
 impl Half {
@@ -33,7 +33,7 @@ impl Half {
         Some(Self {
             crossing: Crossing::new(&modulus, q, n)?,
             exponent: Exponent::new(&nat::sub(p, &nat::small(1)), modulus.bits()),
-            scale: modulus.residue(&scale).claim_form(),
+            scale: modulus.broadcast(&modulus.residue(&scale).claim_form()),
             modulus,
         })
     }
@@ -69,7 +69,7 @@ impl Half {
         let [_, logarithm] = p.canonical(&mut power, scratch).halves_mut();
         let mut share = p.residues();
         // A plain number times one in Montgomery form is plain.
-        p.mul(&mut share, &p.broadcast(&self.scale), &logarithm, scratch);
+        p.mul(&mut share, &self.scale, &logarithm, scratch);
         let shares: Vec<Number<_, _, _, Lanes>> = p.take_apart(&p.canonical(&mut share, scratch), count);
         shares.iter().map(|share| p.to_limbs(share)).collect()
     }
@@ -96,6 +96,7 @@ impl Half {
     /// Damages one of the three constants.
     #[cfg(test)]
     pub(super) fn damage(&mut self, constant: usize) {
-        if constant < 2 { self.crossing.damage(constant) } else { self.scale.damage(0) }
+        let lanes = 0..self.modulus.lanes();
+        if constant < 2 { self.crossing.damage(constant, lanes) } else { self.scale.damage_lanes(lanes) }
     }
 }

@@ -10,7 +10,7 @@ use super::{EncryptionKey, KeyBits, NoiseMode};
 use crate::arith::backend::Backend;
 use crate::arith::nat::{self, Nat};
 use crate::arith::prime::{self, Progress};
-use crate::decrypt::Half;
+use crate::decrypt::{Both, Half};
 use crate::{Error, Threads};
 
 /// The factors of a key of `b` bits differ by at least `2^(b/2 - 100)`, in the spirit of FIPS 186-5, because
@@ -25,6 +25,8 @@ pub struct DecryptionKey {
     encryption: EncryptionKey,
     pub(crate) p: Half,
     pub(crate) q: Half,
+    /// Both factors side by side, on back ends with lanes.
+    pub(crate) both: Option<Both>,
 }
 
 impl DecryptionKey {
@@ -75,7 +77,8 @@ impl DecryptionKey {
         let encryption = EncryptionKey::unchecked(&n, bits, mode)?;
         let prepare = |p: &Nat, q: &Nat| Half::new(p, q, encryption.modulus()).ok_or(Error::KeyFactors);
         let (p, q) = (prepare(p, q)?, prepare(q, p)?);
-        Ok(Self { encryption, p, q })
+        let both = Both::new(&p, &q);
+        Ok(Self { encryption, p, q, both })
     }
 
     /// Returns the public key.

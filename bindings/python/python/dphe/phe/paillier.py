@@ -212,6 +212,19 @@ class PaillierPublicKey:
         except DpheError:
             return None
 
+    def _read_many(self, numbers: Sequence[EncryptedNumber]) -> list[_core.Ciphertexts | None]:
+        """Return ciphertexts in Rust's form, and keep them. Integers are read at once, which is faster."""
+        integers = [number for number in numbers if isinstance(number._raw, int)]
+        if self._native is not None and len(integers) > 1:
+            try:
+                batch = self._native.read_integers([self._bytes(cast(int, n._raw)) for n in integers], None)
+            except (DpheError, OverflowError):
+                pass  # At least one of them must stay an integer.
+            else:
+                for number, raw in zip(integers, batch.split(), strict=True):
+                    number._raw = raw
+        return [number._native_form() for number in numbers]
+
 
 class PaillierPrivateKey:
     """A private key. Its factors ``p < q`` are attributes, and everyone who sees one can decrypt everything."""
@@ -248,6 +261,11 @@ class PaillierPrivateKey:
             accepted = self.public_key._native is not None
             self._prepared = _native_secret(self.p, self.q) if accepted else None
         return self._prepared
+
+    @functools.cached_property
+    def _own_key(self) -> _core.EncryptionKey:
+        assert self._native is not None
+        return self._native.encryption_key
 
     @staticmethod
     def from_totient(public_key: PaillierPublicKey, totient: int) -> PaillierPrivateKey:
@@ -297,11 +315,10 @@ class PaillierPrivateKey:
         listed = list(numbers)
         for number in listed:
             self._check(number)
-        raws = [number._native_form() for number in listed]
+        raws = self.public_key._read_many(listed)
         if self._native is None or any(raw is None for raw in raws):
             return [self.decrypt(number) for number in listed]
-        integers = [integer for raw in raws for integer in cast(_core.Ciphertexts, raw).to_integers(1)]
-        batch = self._native.encryption_key.read_integers(integers, None)
+        batch = _core.Ciphertexts.join(self._native.encryption_key, cast(list[_core.Ciphertexts], raws))
         residues = self._native.decrypt_residues(batch, None)
         width = self.public_key._width
         return [
@@ -338,9 +355,7 @@ class PaillierPrivateKey:
 
     def _decrypt_native(self, raw: _core.Ciphertexts) -> int:
         assert self._native is not None
-        own = self._native.encryption_key
-        if self.public_key._native is None or own.id != self.public_key._native.id:
-            raw = own.read_integers(raw.to_integers(1), 1)
+        raw = _core.Ciphertexts.join(self._own_key, [raw])
         try:
             return int.from_bytes(self._native.decrypt_residues(raw, 1), "big")
         except DpheError:
@@ -521,9 +536,12 @@ class EncryptedNumber:
         elif left.exponent < right.exponent:
             right = right.decrease_exponent_to(left.exponent)
         key = self.public_key
-        one, two = left._native_form(), key._read(right._own_raw(key))
+        one, two = left._native_form(), right._native_form()
         total: _Raw
         if one is not None and two is not None:
+            if key is not right.public_key and key._native is not None:
+                # Another object of the same key may get its noise in another way.
+                two = _core.Ciphertexts.join(key._native, [two])
             total = one.add(two, 1)
         else:
             total = self._raw_add(left.ciphertext(False), right.ciphertext(False))
@@ -559,13 +577,6 @@ class EncryptedNumber:
             self._raw = raw
         return raw
 
-    def _own_raw(self, key: PaillierPublicKey) -> _Raw:
-        """Return the ciphertext for another object of the same public key, whose noise may be of another kind."""
-        mine, other = self.public_key._native, key._native
-        if isinstance(self._raw, int) or (mine is not None and other is not None and mine.id == other.id):
-            return self._raw
-        return self.public_key._integer(self._raw)
-
 
 def encrypt_many(
     public_key: PaillierPublicKey, values: Iterable[Any], precision: float | None = None
@@ -588,10 +599,20 @@ def sum_of(numbers: Sequence[EncryptedNumber]) -> EncryptedNumber:
     """
     if not numbers:
         raise ValueError("a sum needs at least one number")
+    key = numbers[0].public_key
+    if any(number.public_key != key for number in numbers):
+        raise ValueError("Attempted to add numbers encrypted against different public keys!")
     exponent = min(number.exponent for number in numbers)
-    total = numbers[0].decrease_exponent_to(exponent)
+    numbers = [
+        number if number.exponent == exponent else number.decrease_exponent_to(exponent) for number in numbers
+    ]
+    raws = key._read_many(numbers)
+    if key._native is not None and all(raw is not None for raw in raws):
+        batch = _core.Ciphertexts.join(key._native, cast(list[_core.Ciphertexts], raws))
+        return EncryptedNumber._of(key, batch.sum_rows(1, len(raws), None), exponent, False)
+    total = numbers[0]
     for number in numbers[1:]:
-        total = total + number.decrease_exponent_to(exponent)
+        total = total + number
     return total
 
 

@@ -238,6 +238,23 @@ impl<M> Modulus<M> {
         dispatch!(self, select(out, table, index), portable::lookup(out, table, index));
     }
 
+    /// Copies the lower lanes of one entry of a table of groups, and the upper lanes of another. Every entry is read
+    /// alike.
+    pub(in crate::arith) fn select_of_factors<R: Ring<Modulus = M>, F, S>(
+        &self,
+        out: &mut Group<R, F, S, impl BufferMut>,
+        table: &[u64],
+        index: [u64; 2],
+    ) {
+        let out = out.digits_mut();
+        assert!(table.len().is_multiple_of(out.len()), "a table of groups");
+        dispatch!(
+            self,
+            select_halves(out, table, index),
+            unreachable!("a back end without lanes has no halves of lanes")
+        );
+    }
+
     /// As `check`, and that this modulus has pairs. A modulus made by `side_by_side` has none.
     fn check_pairs(&self, scratch: &Scratch, lengths: [usize; 3]) {
         let residue = self.digits * self.lanes();
