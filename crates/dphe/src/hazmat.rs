@@ -1,9 +1,10 @@
 //! Functions that are dangerous if used carelessly: short keys, chosen seeds, uploads without the checks of a party,
 //! single masks, messages of a dishonest aggregator. They serve tests, load generators, demonstrations of attacks and
 //! the reproduction of the paper. The feature `hazmat` only adds this module. It does not change what any other
-//! function does.
+//! function does. ([`remember_signatures`] saves time and changes no result.)
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
 use dphe_paillier::{EncryptionKey, Plaintext, Threads};
 use rand_core::CryptoRng;
@@ -14,8 +15,8 @@ use crate::scheme::mask::{Blind, MaskSum};
 use crate::scheme::permutation::{MaskSeed, UserAggregatorSeed, UserSharedSeed};
 use crate::wire::{AgreementKey, Message, Publish, RoundTicket, Signed, Upload, UploadName};
 use crate::{
-    Digest, Error, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig, TaskId,
-    TaskParams, Update, User, UserId, UserKeys,
+    Digest, Error, Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, Round, TaskConfig,
+    TaskId, TaskParams, Update, User, UserId, UserKeys,
 };
 
 /// Accepts keys below 2048 bits in tasks of the profile `paper`, whose keys have 1024.
@@ -34,6 +35,36 @@ pub fn short_keys() -> KeyLengths {
 /// As [`TaskParams::new`].
 pub fn task_params(id: TaskId, config: TaskConfig) -> Result<TaskParams, Error> {
     TaskParams::new_with(id, config, short_keys())
+}
+
+type Verified = HashMap<([u8; 32], Digest, [u8; 64]), bool>;
+
+thread_local! {
+    static VERIFIED: RefCell<Option<Verified>> = const { RefCell::new(None) };
+}
+
+/// Lets this thread verify every signature only once, however many parties get the message and however often. A
+/// simulation of many rounds spends almost all of its time on signatures otherwise.
+pub fn remember_signatures() {
+    VERIFIED.with_borrow_mut(|verified| _ = verified.get_or_insert_default());
+}
+
+/// The number of signatures that are remembered.
+const MOST_VERIFIED: usize = 10_000;
+
+pub(crate) fn verify_once(
+    identity: &Identity,
+    digest: &Digest,
+    signature: &[u8; 64],
+    verify: impl FnOnce() -> bool,
+) -> bool {
+    VERIFIED.with_borrow_mut(|verified| {
+        let Some(verified) = verified else { return verify() };
+        if verified.len() > MOST_VERIFIED {
+            verified.clear();
+        }
+        *verified.entry((identity.to_bytes(), *digest, *signature)).or_insert_with(verify)
+    })
 }
 
 /// Replaces the seeds of a key generator, as of round 1, for test vectors: the user-shared seed, and of each user the

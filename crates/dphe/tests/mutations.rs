@@ -24,7 +24,7 @@ use dphe::{
     Receipts, Roster, Round, SealedUpdate, TaskConfig, Update, UserKeys,
 };
 use rand_core::Rng as _;
-use support::forge::{self, domain, hash, signature};
+use support::forge::{self, domain, hash, header_bytes, signature};
 use support::{
     MODEL, NOW, ONE, Parties, Transcript, below, config, config_without_receipts, rng, roles, transcript,
     update, user_id,
@@ -162,25 +162,6 @@ fn mutated_rosters_are_refused() {
             }
         }
     });
-}
-
-/// The length of the header of a message of this kind in a round of three users.
-fn header_bytes(kind: u8) -> usize {
-    35 + match kind {
-        1 => 4 * 32 + 8 + 16,
-        2 => 5 * 32 + 8 + 32 + 1 + 40,
-        3 => 32 + 32 + 4 + 16 + 32,
-        4 => 32,
-        5 => 32 + 4 + 32 + 4 + 4 + 3 * 120,
-        6 => 32 + 4 + 40,
-        9 => 32 + 4 + 32,
-        10 => 32 + 1 + 4 + 32 + 32 + 40,
-        11 => header_bytes(10) + 64 + 32 + 32,
-        12 => 1 + 32,
-        // the first two of three leaves have paths of two digests
-        15 => 32 + 4 + 1 + 2 * 32,
-        _ => panic!("no such kind"),
-    }
 }
 
 /// The kinds of messages with a body, which is not signed but named by the header.

@@ -91,9 +91,10 @@ impl Identity {
     }
 
     pub(crate) fn verify(&self, digest: &Digest, signature: &[u8; 64]) -> Result<(), Error> {
-        self.0
-            .verify_strict(digest.as_bytes(), &Signature::from_bytes(signature))
-            .map_err(|_| Error::Signature)
+        let verify = || self.0.verify_strict(digest.as_bytes(), &Signature::from_bytes(signature)).is_ok();
+        #[cfg(feature = "hazmat")]
+        let verify = || crate::hazmat::verify_once(self, digest, signature, verify);
+        if verify() { Ok(()) } else { Err(Error::Signature) }
     }
 }
 
@@ -126,6 +127,23 @@ mod tests {
         assert!(matches!(check(&key, task, b"another"), Err(Error::Signature)));
         // it is not valid under another domain either
         assert!(key.identity().verify(&hash(domains::ROSTER, &[b"request"]), &signature).is_err());
+    }
+
+    #[test]
+    #[cfg(feature = "hazmat")]
+    fn remembered_signatures_are_those_of_their_key_and_digest() {
+        let (key, other) = (IdentityKey::from_seed(&[1; 32]), IdentityKey::from_seed(&[2; 32]));
+        let digests = [Digest::from_bytes([3; 32]), Digest::from_bytes([4; 32])];
+        let signature = key.sign(&digests[0]);
+        crate::hazmat::remember_signatures();
+        for _ in 0..2 {
+            key.identity().verify(&digests[0], &signature).unwrap();
+            assert!(key.identity().verify(&digests[1], &signature).is_err());
+            assert!(other.identity().verify(&digests[0], &signature).is_err());
+            let mut changed = signature;
+            changed[0] ^= 1;
+            assert!(key.identity().verify(&digests[0], &changed).is_err());
+        }
     }
 
     #[test]

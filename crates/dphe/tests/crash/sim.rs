@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dphe::hazmat::sign_upload;
+use dphe::hazmat::{self, sign_upload};
 use dphe::party::log::Log;
 use dphe::party::{
     Action, AggregatorEvent, AggregatorParty, EndedRound, KeyGeneratorEvent, KeyGeneratorParty, Notice,
@@ -233,6 +233,8 @@ enum Job {
     NewModel(Round, Vec<u8>),
     Applied(Round, Vec<u8>),
     Update(Round, Input),
+    /// A user asks what it could not ask before.
+    Poll,
 }
 
 enum Event {
@@ -279,6 +281,9 @@ struct Node {
     models: BTreeMap<Digest, Vec<u8>>,
     /// To a user: the round whose model it has accepted, until that is on its disk.
     accepting: Option<Round>,
+    /// To a user: when it may poll again, and what for if it waits for that.
+    next_poll: u64,
+    waiting_poll: Option<Round>,
 }
 
 pub(crate) struct Sim<'w> {
@@ -307,10 +312,13 @@ const DEADLINE: u64 = 7_000;
 const PATIENCE: u64 = 3_000;
 /// How soon a party is started again that stopped because its disk is full.
 const FULL_AWAY: u64 = 400;
+/// The least time between two requests of a user, in milliseconds.
+const POLL_INTERVAL: u64 = 50;
 
 impl<'w> Sim<'w> {
     /// Runs a plan to its end.
     pub(crate) fn run(world: &'w World, plan: Plan) -> Outcome {
+        hazmat::remember_signatures();
         let trust = if plan.rogue { Trust::UsersAndGenerator } else { Trust::All };
         let mut sim = Self {
             world,
@@ -666,6 +674,7 @@ impl<'w> Sim<'w> {
         node.alarm = None;
         node.acknowledged = None;
         node.accepting = None;
+        node.waiting_poll = None;
         node.life += 1;
         let life = node.life;
         self.at(away, Event::Restart { party, life });
@@ -811,6 +820,11 @@ impl<'w> Sim<'w> {
         let (now, rng) = (Time(self.now), &mut self.rng);
         let node = self.nodes.get_mut(&party).unwrap();
         match (node.machine.as_mut(), job) {
+            (_, Job::Poll) => {
+                if let Some(round) = node.waiting_poll.take() {
+                    self.ask(party, round);
+                }
+            }
             (Some(Machine::Aggregator(machine)), Job::Start) => {
                 if !machine.is_idle() {
                     return;
@@ -919,10 +933,7 @@ impl<'w> Sim<'w> {
                         }
                     }
                 }
-                (Action::Poll(round), _) => {
-                    let PartyId::User(user) = party else { continue };
-                    self.transmit(party, PartyId::Aggregator, Packet::Poll(user, round));
-                }
+                (Action::Poll(round), _) => self.ask(party, round),
                 (Action::Wake(Time(at)), _) => self.wake(party, at),
                 (Action::Notify(notice), _) => self.notice(party, notice),
             }
@@ -935,6 +946,23 @@ impl<'w> Sim<'w> {
             let away = 5_000 + self.below(40_000);
             self.crash(party, away);
         }
+    }
+
+    /// Polls the aggregator for a user, whose program waits for an answer before it asks again.
+    fn ask(&mut self, party: PartyId, round: Round) {
+        let PartyId::User(user) = party else { return };
+        let now = self.now;
+        let node = self.node(party);
+        if node.next_poll > now {
+            let (waits, after) = (node.waiting_poll.is_some(), node.next_poll - now);
+            node.waiting_poll = Some(round);
+            if !waits {
+                self.later(party, after, Job::Poll);
+            }
+            return;
+        }
+        node.next_poll = now + POLL_INTERVAL;
+        self.transmit(party, PartyId::Aggregator, Packet::Poll(user, round));
     }
 
     /// Tells the ledger of records that show what a party does, even if they never reach the disk.

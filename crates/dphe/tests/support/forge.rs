@@ -47,3 +47,22 @@ pub fn signed(from: PartyId, kind: Kind, round: u64, fields: &[u8], body: &[u8])
 pub fn from_aggregator<M: Message>(round: u64, message: &M, body: &[u8]) -> Vec<u8> {
     signed(PartyId::Aggregator, M::KIND, round, &message.to_bytes(), body)
 }
+
+/// The length of the header of a message of this kind in a round of three users.
+pub fn header_bytes(kind: u8) -> usize {
+    35 + match kind {
+        1 => 4 * 32 + 8 + 16,
+        2 => 5 * 32 + 8 + 32 + 1 + 40,
+        3 => 32 + 32 + 4 + 16 + 32,
+        4 => 32,
+        5 => 32 + 4 + 32 + 4 + 4 + 3 * 120,
+        6 => 32 + 4 + 40,
+        9 => 32 + 4 + 32,
+        10 => 32 + 1 + 4 + 32 + 32 + 40,
+        11 => header_bytes(10) + 64 + 32 + 32,
+        12 => 1 + 32,
+        // the first two of three leaves have paths of two digests
+        15 => 32 + 4 + 1 + 2 * 32,
+        _ => panic!("no such kind"),
+    }
+}
