@@ -8,6 +8,7 @@
 //! | `standardize` | [`Standardizer`]: features with mean 0 and deviation 1 |
 //! | `weights` | [`Weights`] of a linear classifier, and [`Scores`] |
 //! | [`linear`] | the learners: losses, penalties, schedules, SGD and FISTA |
+//! | [`select`] | the largest numbers or blocks of a vector |
 //! | [`update`] | from local training to an update, and from a sum to new weights |
 //! | `sparsity` | [`Sparsity`], and the L1 strength that reaches it |
 //! | `guard` | [`Guard`]: when to stop |
@@ -26,6 +27,7 @@ pub mod linear;
 pub mod metrics;
 mod real;
 mod seed;
+pub mod select;
 mod sparsity;
 mod standardize;
 mod threads;

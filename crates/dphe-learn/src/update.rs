@@ -6,7 +6,6 @@
 mod custom;
 mod payload;
 mod residual;
-mod select;
 mod sum;
 
 pub(crate) use custom::AnyLearner;

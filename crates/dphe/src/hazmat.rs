@@ -190,7 +190,7 @@ pub fn masked_plaintexts(
     update: &Update,
     rng: &mut impl CryptoRng,
 ) -> Result<Vec<Plaintext>, Error> {
-    Ok(user.unsealed(params, update, rng, Threads::ONE)?.packed)
+    user.packed_plaintexts(params, update, rng, Threads::ONE)
 }
 
 /// Signs a publish message with another sum, as a dishonest aggregator does.

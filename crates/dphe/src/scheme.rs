@@ -23,6 +23,7 @@ pub(crate) mod permutation;
 mod public_support;
 pub(crate) mod round_params;
 pub(crate) mod sealed;
+mod sealing;
 mod shard;
 mod sparse;
 mod sum;
@@ -41,6 +42,7 @@ pub use permutation::{
 pub use public_support::PublicSupport;
 pub use round_params::RoundParams;
 pub use sealed::{Blinds, SealedShard, SealedSum, SealedUpdate, SealedValues, max_ciphertexts};
+pub use sealing::Sealing;
 pub use sparse::{SparseVector, Update};
 pub use sum::{MaskedSum, OpenedSum, UncheckedSum, WeightSum};
 pub use task::{ClipRule, Profile, Receipts, TaskConfig, TaskParams};

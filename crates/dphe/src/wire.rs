@@ -14,12 +14,13 @@ mod messages;
 mod partial_sums;
 mod participants;
 mod policy;
+mod role_bytes;
 mod roster;
 pub(crate) mod roster_change;
 mod signed;
 mod upload_seal;
 
-pub use bodies::{SumContext, SumParams, UploadParams, max_sum_bytes, max_upload_bytes};
+pub use bodies::{SumContext, SumParams, UploadParams, max_sum_bytes, max_upload_bytes, upload_body_bytes};
 pub use codec::{Decode, DecodeWith, Encode, Reader, Writer, decode_list, encode_list};
 pub use header::Header;
 pub use identity::{Identity, IdentityKey};
@@ -29,6 +30,9 @@ pub use messages::{
 };
 pub use participants::{Participant, ParticipantTree};
 pub(crate) use participants::{check_set, root_of};
+pub use role_bytes::{
+    OpenedBytes, PublicSum, PublishedBytes, RoleKind, role_bytes_round, sealed_update_bytes,
+};
 pub use roster::{Roster, RosterEdits, RosterPlan};
 pub(crate) use roster_change::NewSeeds;
 pub use roster_change::{RosterChange, Rosters};

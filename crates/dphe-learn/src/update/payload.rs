@@ -1,7 +1,7 @@
 //! What an update carries.
 
-use super::{ModelUpdate, Residual, RoundInput, Support, UpdateKind, select};
-use crate::{Error, Weights};
+use super::{ModelUpdate, Residual, RoundInput, Support, UpdateKind};
+use crate::{Error, Weights, select};
 
 /// What an update carries.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -42,7 +42,11 @@ impl Residual {
         self.values.iter().map(|v| v * v).sum::<f64>().sqrt()
     }
 
-    pub(super) fn add_to(&self, changes: &mut [f64]) -> Result<(), Error> {
+    /// Adds what earlier updates have left out to the changes of this round.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of changes. Nothing has changed then.
+    pub fn add_to(&self, changes: &mut [f64]) -> Result<(), Error> {
         if self.values.is_empty() {
             return Ok(());
         }
@@ -57,8 +61,8 @@ impl Residual {
         Ok(())
     }
 
-    /// Keeps a share of what was not sent. The next round learns part of it again, so keeping all would count it twice.
-    pub(super) fn keep(&mut self, mut unsent: Vec<f64>, share: f64) {
+    /// Replaces the content by a share of what was not sent. The next round learns part of it again, so keeping all would count it twice.
+    pub fn keep(&mut self, mut unsent: Vec<f64>, share: f64) {
         unsent.iter_mut().for_each(|v| *v *= share);
         self.values = unsent;
     }

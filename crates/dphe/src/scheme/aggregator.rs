@@ -58,6 +58,11 @@ impl Aggregator {
         }
     }
 
+    /// Returns the keys, with the seeds of the earliest round that is not forgotten. They are secret.
+    pub fn keys(&self) -> &AggregatorKeys {
+        &self.keys
+    }
+
     pub(crate) fn encryption_key(&self) -> &EncryptionKey {
         &self.keys.encryption
     }
@@ -126,7 +131,8 @@ impl Collecting {
         self.params.round()
     }
 
-    pub(crate) fn params(&self) -> &RoundParams {
+    /// Returns what all parties know about the round.
+    pub fn params(&self) -> &Arc<RoundParams> {
         &self.params
     }
 

@@ -56,6 +56,16 @@ impl KeyGenerator {
         &self.task
     }
 
+    /// Returns the users enrolled so far, ascending.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = UserId> + '_ {
+        self.masks.keys().copied()
+    }
+
+    /// Returns the next round that may be opened.
+    pub fn next_round(&self) -> Round {
+        self.next
+    }
+
     /// Returns the key that users encrypt with.
     pub fn encryption_key(&self) -> &EncryptionKey {
         self.decryption.encryption_key()

@@ -73,16 +73,23 @@ impl MaskKey {
         Ok(Self(derive(domains::MASK_KEY_GENERATOR, &parts)))
     }
 
-    /// Adds its masks to `sums`, one to each.
-    fn add_to(&self, sums: &mut [ResidueSum], width: usize) -> Result<(), Error> {
-        let mut stream = ChaCha20Rng::from_seed(*self.0);
-        // one mask at a time: wiping all of them would take as long as making them
-        let mut mask = Zeroizing::new(vec![0; width]);
-        for sum in sums {
-            stream.fill_bytes(&mut mask);
-            sum.add_bytes(&mask).map_err(Error::Key)?;
-        }
-        Ok(())
+    /// Returns its masks, in order.
+    pub(crate) fn stream(&self, key: &EncryptionKey) -> MaskStream {
+        MaskStream { words: ChaCha20Rng::from_seed(*self.0), mask: Zeroizing::new(vec![0; mask_bytes(key)]) }
+    }
+}
+
+/// The masks of a key, one after the other. All of them at once would take as long to wipe as to make.
+pub(crate) struct MaskStream {
+    words: ChaCha20Rng,
+    mask: Zeroizing<Vec<u8>>,
+}
+
+impl MaskStream {
+    /// Adds the next mask to a sum.
+    pub(crate) fn add_to(&mut self, sum: &mut ResidueSum) -> Result<(), Error> {
+        self.words.fill_bytes(&mut self.mask);
+        sum.add_bytes(&self.mask).map_err(Error::Key)
     }
 }
 
@@ -92,31 +99,24 @@ fn mask_bytes(key: &EncryptionKey) -> usize {
 
 /// The sums of the masks of several users: one per packed ciphertext.
 pub(crate) struct MaskSum {
+    key: EncryptionKey,
     sums: Vec<ResidueSum>,
-    width: usize,
 }
 
 impl MaskSum {
     pub(crate) fn new(key: &EncryptionKey, count: usize) -> Self {
-        Self { sums: vec![ResidueSum::new(key); count], width: mask_bytes(key) }
+        Self { key: key.clone(), sums: vec![ResidueSum::new(key); count] }
     }
 
     pub(crate) fn add(&mut self, key: &MaskKey) -> Result<(), Error> {
-        key.add_to(&mut self.sums, self.width)
+        let mut masks = key.stream(&self.key);
+        self.sums.iter_mut().try_for_each(|sum| masks.add_to(sum))
     }
 
     /// Returns the sums.
     #[cfg(feature = "hazmat")]
     pub(crate) fn reduce(&self) -> Vec<Plaintext> {
         self.sums.iter().map(ResidueSum::reduce).collect()
-    }
-
-    /// Adds the masks to plaintexts.
-    pub(crate) fn apply(mut self, plaintexts: &[Plaintext]) -> Result<Vec<Plaintext>, Error> {
-        for (sum, plaintext) in self.sums.iter_mut().zip(plaintexts) {
-            sum.add(plaintext).map_err(Error::Key)?;
-        }
-        Ok(self.sums.iter().map(ResidueSum::reduce).collect())
     }
 
     /// Subtracts the masks from plaintexts.
@@ -163,13 +163,22 @@ impl CheckKey {
         users: usize,
         plaintexts: impl IntoIterator<Item = (usize, &'a Plaintext)>,
     ) -> Result<Plaintext, Error> {
+        let mut sum = self.begin(users)?;
+        plaintexts.into_iter().try_for_each(|(place, plaintext)| self.add(&mut sum, place, plaintext))?;
+        Ok(sum.reduce())
+    }
+
+    /// Begins the check of `users` updates, to which [`CheckKey::add`] adds their plaintexts.
+    pub(crate) fn begin(&self, users: usize) -> Result<ResidueSum, Error> {
         let mut sum = ResidueSum::new(&self.key);
         sum.add_product(users as u128, &self.kappa).map_err(Error::Key)?;
-        for (place, plaintext) in plaintexts {
-            let rho = self.rho.get(place).ok_or(Error::Check)?;
-            sum.add_product(*rho, plaintext).map_err(Error::Key)?;
-        }
-        Ok(sum.reduce())
+        Ok(sum)
+    }
+
+    /// Adds the plaintext of a place to a check.
+    pub(crate) fn add(&self, sum: &mut ResidueSum, place: usize, plaintext: &Plaintext) -> Result<(), Error> {
+        let rho = self.rho.get(place).ok_or(Error::Check)?;
+        sum.add_product(*rho, plaintext).map_err(Error::Key)
     }
 }
 

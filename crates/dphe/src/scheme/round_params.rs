@@ -44,6 +44,14 @@ impl RoundParams {
         &self.support
     }
 
+    /// Returns the number of ciphertexts of an update of this round. In `paper`, where users may send fewer shards, it
+    /// is the largest number.
+    pub fn ciphertexts(&self) -> usize {
+        let task = &self.task;
+        let shards = if task.has_private_support() { task.config().shards as usize } else { 0 };
+        shards * task.capacity() + self.packed_ciphertexts()
+    }
+
     /// Returns how many numbers are packed without indices: the weights of a public support, and the dense values.
     pub(crate) fn packed_values(&self) -> usize {
         let support = if self.task.has_private_support() { 0 } else { self.support.weights() };

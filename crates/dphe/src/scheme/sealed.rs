@@ -126,6 +126,11 @@ impl SealedSum {
         self.params.round()
     }
 
+    /// Returns what all parties know about the round.
+    pub fn params(&self) -> &Arc<RoundParams> {
+        &self.params
+    }
+
     /// Returns the participants, ascending.
     pub fn users(&self) -> &[UserId] {
         &self.users

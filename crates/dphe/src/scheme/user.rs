@@ -6,14 +6,15 @@ use zeroize::Zeroizing;
 
 use super::decompose::{Pads, decompose};
 use super::index::{DoublyPermuted, IndexMatrix};
-use super::mask::{Blind, CheckKey, MaskKey, MaskSum, Salt};
+use super::mask::CheckKey;
 use super::permutation::{
     MaskSeed, UserAggregatorPermutation, UserAggregatorSeed, UserSharedPermutation, UserSharedSeed,
 };
 use super::round_params::RoundParams;
 use super::sealed::{SealedShard, SealedUpdate, SealedValues};
+use super::sealing::{SEALED_AT_ONCE, Sealing};
 use super::shard::{Shard, occupied};
-use crate::{Error, Profile, Receipts, Round, TaskParams, Update, UserId, UserKeys};
+use crate::{Error, Profile, Receipts, Round, SparseVector, TaskParams, Update, UserId, UserKeys};
 
 /// A user of a task.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ impl User {
         &self.keys.task
     }
 
-    pub(crate) fn keys(&self) -> &UserKeys {
+    /// Returns the keys, with the seeds of the earliest round that is not forgotten. They are secret.
+    pub fn keys(&self) -> &UserKeys {
         &self.keys
     }
 
@@ -75,23 +77,93 @@ impl User {
         rng: &mut impl CryptoRng,
         threads: Threads,
     ) -> Result<SealedUpdate, Error> {
-        let Unsealed { shards, packed, salt, blind, clipped } =
-            self.unsealed(params, update, rng, threads)?;
-        let packed = self.encrypt(&packed, rng, threads)?;
-        let (task, user, round) = (self.keys.task.clone(), self.keys.user, params.round());
-        let sealed = SealedUpdate { task, user, round, shards, packed, salt, blind, clipped };
-        self.check_noise(&sealed)?;
-        Ok(sealed)
+        let Prepared { shards, sent, numbers, clipped } = self.prepare(params, update, rng, threads)?;
+        let mut sealing = Sealing::new(self, params, shards, &sent, rng)?;
+        sealing.clipped = clipped;
+        sealing.push_integers(&numbers, rng, threads)?;
+        sealing.finish(rng, threads)
     }
 
-    /// Does everything of [`User::seal_in`] but the encryption of the packed plaintexts.
-    pub(crate) fn unsealed(
+    /// Seals a vector of which every weight is given, as [`User::seal_in`] seals its non-zeros. If the support is
+    /// public, it needs little more memory than the result.
+    ///
+    /// # Errors
+    /// As [`User::seal`].
+    pub fn seal_dense<T: Copy + Into<f64>>(
+        &self,
+        params: &RoundParams,
+        weights: &[T],
+        dense: &[f64],
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Result<SealedUpdate, Error> {
+        let task = &self.keys.task;
+        check_length("weights", task.dimension(), weights.len())?;
+        check_length("dense values", task.dense(), dense.len())?;
+        if task.has_private_support() {
+            let occupied = weights.iter().map(|&weight| weight.into()).enumerate().filter(|&(_, w)| w != 0.0);
+            let (indices, values) = occupied.map(|(index, weight)| (index as u32, weight)).unzip();
+            let weights = SparseVector::new(weights.len(), indices, values)?;
+            return self.seal_in(params, &Update::new(weights).with_dense(dense.to_vec()), rng, threads);
+        }
+        check_support(params, weights)?;
+        let mut sealing = self.begin_seal(params, rng)?;
+        let size = SEALED_AT_ONCE * task.slots();
+        let mut chunk = Zeroizing::new(Vec::with_capacity(size));
+        let mut indices = params.support().indices();
+        loop {
+            chunk.clear();
+            chunk.extend(indices.by_ref().take(size).map(|index| weights[index].into()));
+            if chunk.is_empty() {
+                break;
+            }
+            sealing.push(&chunk, rng, threads)?;
+        }
+        sealing.push(dense, rng, threads)?;
+        sealing.finish(rng, threads)
+    }
+
+    /// Starts to seal an update whose numbers come one after the other: the weights of the public support, ascending,
+    /// then the dense values. Seal one update per round.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the support of the task is private, [`Error::Stale`] for a round whose seeds are
+    /// forgotten.
+    pub fn begin_seal<'a>(
+        &'a self,
+        params: &'a RoundParams,
+        rng: &mut impl CryptoRng,
+    ) -> Result<Sealing<'a>, Error> {
+        if self.keys.task.has_private_support() {
+            return Err(Error::Profile { what: "updates in parts" });
+        }
+        Sealing::new(self, params, Vec::new(), &[], rng)
+    }
+
+    /// Returns the packed plaintexts of an update, masked but not encrypted.
+    #[cfg(feature = "hazmat")]
+    pub(crate) fn packed_plaintexts(
         &self,
         params: &RoundParams,
         update: &Update,
         rng: &mut impl CryptoRng,
         threads: Threads,
-    ) -> Result<Unsealed, Error> {
+    ) -> Result<Vec<Plaintext>, Error> {
+        let Prepared { sent, numbers, .. } = self.prepare(params, update, rng, threads)?;
+        let mut sealing = Sealing::new(self, params, Vec::new(), &sent, rng)?;
+        let mut packed = sealing.packed.plaintexts(&numbers)?;
+        packed.extend(sealing.packed.check()?);
+        Ok(packed)
+    }
+
+    /// Does everything of [`User::seal_in`] that comes before the packed plaintexts.
+    fn prepare(
+        &self,
+        params: &RoundParams,
+        update: &Update,
+        rng: &mut impl CryptoRng,
+        threads: Threads,
+    ) -> Result<Prepared, Error> {
         let (task, round) = (&self.keys.task, params.round());
         check_length("weights", task.dimension(), update.weights().dimension())?;
         check_length("dense values", task.dense(), update.dense().len())?;
@@ -107,7 +179,6 @@ impl User {
         let (mut numbers, clipped_dense) = fixed.encode_all(update.dense())?;
 
         let mut shards = Vec::new();
-        // the plaintexts of the shards, each with its place in the check
         let mut sent = Vec::new();
         if task.has_private_support() {
             let us = self.keys.us.permutation(task, round)?;
@@ -125,38 +196,7 @@ impl User {
             all.extend_from_slice(&numbers);
             numbers = all;
         }
-        let packed = self.layout.pack(&self.keys.encryption, &numbers).map_err(Error::Key)?;
-        let mut salt = [0; 16];
-        rng.fill_bytes(&mut salt);
-        let blind = (task.receipts() == Receipts::Masked).then(|| Blind::generate(rng));
-        let packed = self.mask(params, &sent, packed, &salt, blind.as_ref())?;
-        Ok(Unsealed { shards, packed, salt, blind, clipped: clipped_weights + clipped_dense })
-    }
-
-    /// Appends the check to the packed plaintexts and masks all of them, if the task says so.
-    fn mask(
-        &self,
-        params: &RoundParams,
-        sent: &[(usize, Plaintext)],
-        mut packed: Vec<Plaintext>,
-        salt: &Salt,
-        blind: Option<&Blind>,
-    ) -> Result<Vec<Plaintext>, Error> {
-        if params.task().receipts() == Receipts::None {
-            return Ok(packed);
-        }
-        let (user, key) = (self.keys.user, &self.keys.encryption);
-        let first = first_packed_place(params);
-        let check = CheckKey::new(&self.keys.us, params, key, first + packed.len())?;
-        let places = sent.iter().map(|(place, plaintext)| (*place, plaintext)).chain((first..).zip(&packed));
-        let check = check.value(1, places)?;
-        packed.push(check);
-        let mut masks = MaskSum::new(key, packed.len());
-        masks.add(&MaskKey::of_key_generator(&self.keys.mask, params, user, salt)?)?;
-        if let Some(blind) = blind {
-            masks.add(&blind.mask(params.ticket(), user))?;
-        }
-        masks.apply(&packed)
+        Ok(Prepared { shards, sent, numbers, clipped: clipped_weights + clipped_dense })
     }
 
     pub(crate) fn check_key(&self, params: &RoundParams) -> Result<CheckKey, Error> {
@@ -221,7 +261,7 @@ impl User {
         Ok(SealedShard::new(indices, self.encrypt(&plaintexts, rng, threads)?))
     }
 
-    fn encrypt(
+    pub(super) fn encrypt(
         &self,
         plaintexts: &[Plaintext],
         rng: &mut impl CryptoRng,
@@ -233,7 +273,7 @@ impl User {
     }
 
     /// Checks that no noise is repeated, because repeated noise reveals differences of weights.
-    fn check_noise(&self, sealed: &SealedUpdate) -> Result<(), Error> {
+    pub(super) fn check_noise(&self, sealed: &SealedUpdate) -> Result<(), Error> {
         let user = self.keys.user;
         let key = &self.keys.encryption;
         let half = key.modulus_bytes();
@@ -256,12 +296,13 @@ impl User {
     }
 }
 
-/// An update whose packed plaintexts are masked but not encrypted yet.
-pub(crate) struct Unsealed {
+/// An update before its packed numbers are sealed.
+struct Prepared {
     shards: Vec<SealedShard>,
-    pub(crate) packed: Vec<Plaintext>,
-    salt: Salt,
-    blind: Option<Blind>,
+    /// The plaintexts of the shards, each with its place in the check.
+    sent: Vec<(usize, Plaintext)>,
+    /// The numbers to pack.
+    numbers: Zeroizing<Vec<i64>>,
     clipped: usize,
 }
 
@@ -272,6 +313,20 @@ pub(crate) fn first_packed_place(params: &RoundParams) -> usize {
 
 fn check_length(what: &'static str, expected: usize, found: usize) -> Result<(), Error> {
     if expected == found { Ok(()) } else { Err(Error::Dimension { what, expected, found }) }
+}
+
+/// Fails if a weight outside the public support is not zero.
+fn check_support<T: Copy + Into<f64>>(params: &RoundParams, weights: &[T]) -> Result<(), Error> {
+    let (support, round) = (params.support(), params.round());
+    let mut first = 0;
+    for index in support.indices().chain([weights.len()]) {
+        // a NaN differs from zero, too
+        if let Some(outside) = weights[first..index].iter().position(|&weight| weight.into() != 0.0) {
+            return Err(Error::Support { index: first + outside, round });
+        }
+        first = index + 1;
+    }
+    Ok(())
 }
 
 /// Returns the integers of the public support, in its order.

@@ -88,6 +88,14 @@ impl UploadParams<'_> {
 
 impl Encode for SealedUpdate {
     fn encode(&self, out: &mut Writer) {
+        self.encode_start(out);
+        out.bytes(self.packed.as_wire());
+    }
+}
+
+impl SealedUpdate {
+    /// Writes everything that comes before the packed ciphertexts.
+    pub(super) fn encode_start(&self, out: &mut Writer) {
         if let Some(blind) = &self.blind {
             out.bytes(blind.as_bytes());
         }
@@ -95,7 +103,6 @@ impl Encode for SealedUpdate {
             shard.permuted_indices().iter().for_each(|&index| out.u32(index));
             out.bytes(shard.values().as_wire());
         }
-        out.bytes(self.packed.as_wire());
     }
 }
 
@@ -114,6 +121,19 @@ fn upload_bytes(task: &TaskParams, shards: usize, packed: usize) -> u64 {
     let width = ciphertext_bytes(task) as u64;
     let blind = if task.receipts() == Receipts::Masked { Blind::BYTES as u64 } else { 0 };
     blind + shards as u64 * task.capacity() as u64 * (4 + width) + packed as u64 * width
+}
+
+/// Returns the length of the body of an upload of this round, encrypted to the aggregator. In `paper`, where users may
+/// send fewer shards, it is the largest length.
+pub fn upload_body_bytes(params: &RoundParams) -> u64 {
+    SEAL_BYTES as u64 + content_bytes(params)
+}
+
+/// Returns the length of a sealed update of this round before it is encrypted to the aggregator.
+pub(super) fn content_bytes(params: &RoundParams) -> u64 {
+    let task = params.task();
+    let shards = if task.has_private_support() { task.config().shards as usize } else { 0 };
+    upload_bytes(task, shards, params.packed_ciphertexts())
 }
 
 /// Returns the length of the longest body of an upload of the task, encrypted to the aggregator.

@@ -67,6 +67,11 @@ impl Writer {
         Self::default()
     }
 
+    /// Creates an empty writer with room for this many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     /// Appends an encoded value.
     pub fn put(&mut self, value: &impl Encode) {
         value.encode(self);

@@ -18,6 +18,23 @@ impl TaskParams {
     pub fn policy_hash(&self) -> Digest {
         hash(domains::POLICY, &[&self.config().to_bytes()])
     }
+
+    /// Returns the name and the policy of the task as bytes, which are public.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&self.id().as_bytes()[..], &self.config().to_bytes()].concat()
+    }
+
+    /// Reads what [`TaskParams::to_bytes`] wrote, and checks it.
+    ///
+    /// # Errors
+    /// [`Error::Encoding`] or [`Error::Version`] if the bytes are something else, [`Error::Task`],
+    /// [`Error::Profile`] or [`Error::Key`] if the task is invalid.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let mut input = Reader::new(bytes);
+        let task = read_task(input.get()?, &mut input, KeyLengths::default())?;
+        input.finish()?;
+        Ok(task)
+    }
 }
 
 impl Encode for TaskConfig {

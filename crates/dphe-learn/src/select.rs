@@ -1,16 +1,19 @@
-//! Selection of the largest weights or blocks. Ties go to the first.
+//! Selection of the largest numbers of a vector, or of its largest blocks. Ties go to the first. Payloads select with
+//! these functions what an update carries.
 
 use core::cmp::Ordering;
 
 /// Returns the indices of the `count` values of largest magnitude, ascending. Zeros are never chosen.
-pub(super) fn largest(values: &[f64], count: usize) -> Vec<usize> {
+pub fn largest(values: &[f64], count: usize) -> Vec<usize> {
     let candidates = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     first_by(candidates, count, |i| values[i].abs())
 }
 
-/// Returns the numbers of the `count` blocks of largest Euclidean length, ascending. Zero blocks are never chosen.
-pub(super) fn largest_blocks(values: &[f64], width: usize, count: usize) -> Vec<usize> {
-    let lengths: Vec<f64> = values.chunks(width).map(|block| block.iter().map(|v| v * v).sum()).collect();
+/// Returns the numbers of the `count` blocks of largest Euclidean length, ascending. A block has `width` values, at least
+/// one, and the last block may be shorter. Zero blocks are never chosen.
+pub fn largest_blocks(values: &[f64], width: usize, count: usize) -> Vec<usize> {
+    let lengths: Vec<f64> =
+        values.chunks(width.max(1)).map(|block| block.iter().map(|v| v * v).sum()).collect();
     let candidates = (0..lengths.len()).filter(|&i| lengths[i] != 0.0).collect();
     first_by(candidates, count, |i| lengths[i])
 }
