@@ -22,6 +22,13 @@ pub(crate) fn threads(count: Option<usize>) -> PyResult<Threads> {
 /// copy is small beside the ciphertexts, and is wiped when dropped.
 pub(crate) struct Elements<T: Zeroize>(Zeroizing<Vec<T>>);
 
+impl<T: Zeroize> Elements<T> {
+    /// Returns the elements, which are not wiped any more.
+    pub(crate) fn into_vec(mut self) -> Vec<T> {
+        std::mem::take(&mut *self.0)
+    }
+}
+
 impl<T: Zeroize> std::ops::Deref for Elements<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {

@@ -8,6 +8,8 @@ import_exception!(dphe.errors, DpheError);
 import_exception!(dphe.errors, InvalidValue);
 import_exception!(dphe.errors, KeyMismatch);
 import_exception!(dphe.errors, Refused);
+import_exception!(dphe.errors, RoundFailed);
+import_exception!(dphe.errors, TooFewUsers);
 
 /// Returns the exception of an error, with its message and its code.
 pub(crate) fn exception(error: Error) -> PyErr {
@@ -17,6 +19,45 @@ pub(crate) fn exception(error: Error) -> PyErr {
         Error::Randomness => PyErr::new::<DpheError, _>(arguments),
         Error::Decryption | Error::KeyEncrypted | Error::Cancelled => PyErr::new::<Refused, _>(arguments),
         _ => PyErr::new::<InvalidValue, _>(arguments),
+    }
+}
+
+/// Returns the exception of an error in a round of learning.
+pub(crate) fn learning(error: dphe_federate::Error) -> PyErr {
+    use dphe_federate::Error as Learning;
+    let text = match error.hint() {
+        Some(hint) => format!("{error}. {hint}"),
+        None => error.to_string(),
+    };
+    match error {
+        Learning::Protocol(dphe::Error::Key(error)) => exception(error),
+        Learning::Protocol(error) => {
+            let arguments = (text, error.code().as_str());
+            match error {
+                dphe::Error::RoundFailed => PyErr::new::<RoundFailed, _>(arguments),
+                dphe::Error::SetSmall { .. } => PyErr::new::<TooFewUsers, _>(arguments),
+                _ => PyErr::new::<InvalidValue, _>(arguments),
+            }
+        }
+        Learning::TooFewUsers { .. } => PyErr::new::<TooFewUsers, _>((text, "set_small")),
+        Learning::OfUser { user, source } => {
+            PyErr::new::<InvalidValue, _>((text, learner(&source), user + 1))
+        }
+        Learning::Learn(source) => PyErr::new::<InvalidValue, _>((text, learner(&source))),
+        Learning::Parameter { .. } => PyErr::new::<InvalidValue, _>((text, "parameter")),
+        _ => PyErr::new::<InvalidValue, _>((text, "task")),
+    }
+}
+
+/// Returns the code of a learner's error.
+fn learner(error: &dphe_learn::Error) -> &'static str {
+    use dphe_learn::Error as Learner;
+    match error {
+        Learner::FeatureNotFinite { .. } | Learner::NotFinite { .. } => "number",
+        Learner::Parameter { .. } => "parameter",
+        Learner::Diverged { .. } => "diverged",
+        Learner::Empty { .. } | Learner::TooFewSamples { .. } => "samples",
+        _ => "shape",
     }
 }
 

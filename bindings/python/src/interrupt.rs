@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use dphe_paillier::Error;
@@ -43,6 +46,36 @@ pub(crate) fn in_chunks<I: Send, T: Send>(
 /// Runs `work` without the global interpreter lock. A panic becomes an exception.
 pub(crate) fn uninterrupted<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     py.detach(|| catch_unwind(AssertUnwindSafe(work))).map_err(|_| bug())
+}
+
+/// Runs `work` in a thread of its own, and looks for signals meanwhile. If a signal raises an exception, the call ends
+/// with it, and `work` is told to stop. What it returns later is dropped, so `work` must not change anything that
+/// outlives it. A panic becomes an exception.
+pub(crate) fn in_background<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+) -> PyResult<T> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let (sender, mut receiver) = sync_channel(1);
+    let told = Arc::clone(&cancelled);
+    std::thread::Builder::new().name("dphe".into()).spawn(move || {
+        // Nobody receives the result of a call that has ended.
+        let _ = sender.send(work(&told));
+    })?;
+    loop {
+        let result;
+        (receiver, result) = py.detach(move || {
+            let result = receiver.recv_timeout(TARGET);
+            (receiver, result)
+        });
+        match result {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Disconnected) => return Err(bug()),
+            Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| {
+                cancelled.store(true, Ordering::Relaxed);
+            })?,
+        }
+    }
 }
 
 /// Returns the length of the next range after one of `size` items took `elapsed`.

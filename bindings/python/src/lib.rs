@@ -2,6 +2,7 @@
 //! buffers. Nothing here has an algorithm of its own.
 //!
 //! * `paillier`: keys, ciphertexts and pools
+//! * `learn`: simulated rounds of federated learning
 //! * `convert`: buffers, threads and factors from Python
 //! * `errors`: Rust's errors as the exceptions of `dphe.errors`
 //! * `interrupt`: long work in chunks, between which Python handles signals
@@ -9,6 +10,7 @@
 mod convert;
 mod errors;
 mod interrupt;
+mod learn;
 mod paillier;
 
 use pyo3::prelude::*;
@@ -16,6 +18,8 @@ use pyo3::prelude::*;
 /// The native part of the package.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::learn::{Federation, deal_samples, split_samples};
     #[pymodule_export]
     use super::paillier::{Ciphertexts, DecryptionKey, EncryptionKey, Layout, Pool};
     #[pymodule_export]

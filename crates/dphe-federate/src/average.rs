@@ -163,6 +163,25 @@ pub trait Average {
     ) -> Result<Averaged, Error>;
 }
 
+impl<A: Average + ?Sized> Average for Box<A> {
+    fn task(&self) -> &TaskParams {
+        (**self).task()
+    }
+
+    fn weighting(&self) -> Weighting {
+        (**self).weighting()
+    }
+
+    fn average(
+        &mut self,
+        round: Round,
+        updates: &[UserUpdate],
+        stopwatch: &mut Stopwatch,
+    ) -> Result<Averaged, Error> {
+        (**self).average(round, updates, stopwatch)
+    }
+}
+
 /// Fails if the task opens no sums of so few of the enrolled users.
 pub(crate) fn check_floor(task: &TaskParams, users: usize, enrolled: usize) -> Result<(), Error> {
     let needed = task.floor(enrolled);

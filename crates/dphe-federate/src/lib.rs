@@ -9,6 +9,8 @@
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
 //! | `task` | [`propose`] a task for a model |
+//! | `moments` | the [`Standardization`] of features that nobody collects |
+//! | `start` | the [`Start`] of a simulation: initial weights, learner and task |
 //! | `simulate` | a [`Simulation`] of many rounds in one process |
 //! | `scenario` | who holds which samples |
 //! | `report` | what a simulated round was like and what it cost |
@@ -18,11 +20,13 @@
 pub mod average;
 mod error;
 mod model;
+mod moments;
 mod report;
 mod round;
 mod scenario;
 mod simulate;
 pub mod spec;
+mod start;
 mod stopwatch;
 mod task;
 
@@ -31,10 +35,12 @@ pub use average::{
 };
 pub use error::Error;
 pub use model::{GlobalWeights, LocalWeights};
+pub use moments::Standardization;
 pub use report::{Cost, RoundReport, Seconds};
 pub use round::{Applied, LocalRound, RoundResidual, RoundRules};
-pub use scenario::{Scenario, ScenarioParams};
+pub use scenario::{Scenario, ScenarioParams, Split};
 pub use simulate::{Participation, Simulation, SimulationParams};
 pub use spec::{DEFAULT_OUTSIZE, EncryptionSpec, LearnerSpec, Named, PayloadName, PayloadSize, UnknownName};
+pub use start::Start;
 pub use stopwatch::Stopwatch;
 pub use task::{ModelSize, propose};

@@ -85,7 +85,30 @@ impl Scenario {
     }
 }
 
-/// The indices of samples.
+/// The indices of the samples of a scenario, for callers that hold the features themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The public samples.
+    pub initial: Vec<usize>,
+    /// The samples of each user.
+    pub users: Vec<Vec<usize>>,
+    /// The held-out samples. There may be none.
+    pub held_out: Vec<usize>,
+}
+
+impl Split {
+    /// Splits samples by their labels, as [`Scenario::new`] does.
+    ///
+    /// # Errors
+    /// If there are too few samples for the split.
+    pub fn of(labels: &Labels, params: &ScenarioParams, seed: &Seed) -> Result<Self, Error> {
+        let Parts { initial, private, held_out } = Parts::of(labels, params, seed)?;
+        let users = deal(labels, &private, params.users, params.dealing, seed)?;
+        Ok(Self { initial, users, held_out })
+    }
+}
+
+/// The indices of samples before they are dealt to users.
 struct Parts {
     initial: Vec<usize>,
     private: Vec<usize>,
@@ -179,6 +202,9 @@ mod tests {
         assert_eq!(scenario.initial.labels().counts(), [2; 4]);
         let again = Scenario::new(&classes(80), &fixed, &Seed::new(0)).unwrap();
         assert_eq!(again.users, scenario.users);
+        let split = Split::of(classes(80).labels(), &fixed, &Seed::new(0)).unwrap();
+        assert_eq!((&split.users, &split.held_out), (&scenario.shares, &scenario.held_out_samples));
+        assert_eq!(split.initial.len(), 8);
     }
 
     #[test]

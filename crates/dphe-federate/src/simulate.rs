@@ -148,6 +148,12 @@ impl<A: Average, T: Real> Simulation<A, T> {
         Ok(self)
     }
 
+    /// Continues a training whose earlier rounds are over: the next round has this number.
+    #[must_use]
+    pub fn starting_at(self, round: Round) -> Self {
+        Self { round, ..self }
+    }
+
     /// Returns the global weights.
     pub fn global(&self) -> &GlobalWeights {
         &self.global
@@ -214,26 +220,36 @@ impl<A: Average, T: Real> Simulation<A, T> {
     ) -> Result<Vec<RoundReport>, Error> {
         let mut reports = Vec::new();
         for _ in 0..rounds {
-            let report = self.round(stopwatch)?;
+            let (report, next) = self.step(stopwatch)?;
             show(&report);
-            let verdict = report.verdict;
             reports.push(report);
-            match verdict {
-                Some(Verdict::Diverging) => {
-                    if let Some(watch) = &self.initial {
-                        self.global = watch.best().clone().into();
-                    }
-                    // The residuals belong to the discarded weights.
-                    self.residuals.iter_mut().for_each(RoundResidual::reset);
-                    if !self.steering.as_mut().is_some_and(Steering::relent) {
-                        break;
-                    }
-                }
-                Some(Verdict::Settled) if self.rules.trainer().payload() != Payload::Rotating => break,
-                _ => {}
+            if !next {
+                break;
             }
         }
         Ok(reports)
+    }
+
+    /// Runs one round, follows the verdict of the guard as [`Simulation::run`] does, and returns the report and whether
+    /// another round should follow.
+    ///
+    /// # Errors
+    /// As [`Simulation::round`].
+    pub fn step(&mut self, stopwatch: &mut Stopwatch) -> Result<(RoundReport, bool), Error> {
+        let report = self.round(stopwatch)?;
+        let next = match report.verdict {
+            Some(Verdict::Diverging) => {
+                if let Some(watch) = &self.initial {
+                    self.global = watch.best().clone().into();
+                }
+                // The residuals belong to the discarded weights.
+                self.residuals.iter_mut().for_each(RoundResidual::reset);
+                self.steering.as_mut().is_some_and(Steering::relent)
+            }
+            Some(Verdict::Settled) => self.rules.trainer().payload() == Payload::Rotating,
+            _ => true,
+        };
+        Ok((report, next))
     }
 
     /// Runs one round.

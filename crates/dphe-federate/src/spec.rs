@@ -246,6 +246,14 @@ impl LearnerSpec {
         }
     }
 
+    /// Returns the share of a model's weights that an update carries.
+    pub fn share_of(&self, weights: usize) -> f64 {
+        match self.capacity {
+            Some(capacity) => (f64::from(capacity) / weights as f64).min(1.0),
+            None => self.share.unwrap_or(PayloadSize::DEFAULT_SHARE),
+        }
+    }
+
     fn size(&self) -> PayloadSize {
         match (self.share, self.capacity) {
             (_, Some(capacity)) => PayloadSize::Count(capacity as usize),

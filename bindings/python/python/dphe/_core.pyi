@@ -108,3 +108,38 @@ class DecryptionKey:
         self, ciphertexts: Ciphertexts, out: NDArray[np.int64], layout: Layout, threads: int | None
     ) -> None: ...
     def decrypt_residues(self, ciphertexts: Ciphertexts, threads: int | None) -> bytearray: ...
+
+@final
+class Federation:
+    def __new__(
+        cls,
+        users: list[tuple[NDArray[np.float32], NDArray[np.uint32]]],
+        width: int,
+        classes: int,
+        initial: tuple[NDArray[np.float32], NDArray[np.uint32]] | None,
+        learner: dict[str, Any],
+        protection: dict[str, Any],
+        threads: int | None,
+    ) -> Federation: ...
+    def standardize(
+        self,
+        known: tuple[NDArray[np.float64], NDArray[np.float64], float, float] | None,
+        mean: NDArray[np.float64],
+        deviation: NDArray[np.float64],
+    ) -> tuple[float, float]: ...
+    def begin(
+        self, start: tuple[NDArray[np.float64], NDArray[np.float64]] | None, largest: float | None
+    ) -> dict[str, Any]: ...
+    def round(self) -> tuple[dict[str, Any], bool]: ...
+    def weights(self, flat: NDArray[np.float64], intercepts: NDArray[np.float64]) -> None: ...
+
+def split_samples(
+    labels: NDArray[np.uint32],
+    classes: int,
+    users: int,
+    initial_per_class: int,
+    train_per_class: int | None,
+    test_per_class: int,
+    seed: int,
+) -> tuple[list[int], list[list[int]], list[int]]: ...
+def deal_samples(samples: int, users: int, seed: int) -> list[list[int]]: ...

@@ -4,16 +4,11 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use dphe::Profile;
-use dphe_federate::{LearnerSpec, Named as _, PayloadName, PayloadSize};
-use dphe_learn::linear::{Loss, Sgd, SgdParams, Stable};
-use dphe_learn::{Dataset, Error, Seed, Sparsity, StrengthController, Weights, find_strength};
+use dphe_federate::{LearnerSpec, Named as _, PayloadName, Start};
+use dphe_learn::linear::{Loss, SgdParams, Stable};
+use dphe_learn::{Dataset, Error, Seed, Weights};
 
 use crate::args::one_of;
-
-/// Epochs of the initial training on the few initial samples.
-const INITIAL_EPOCHS: usize = 20;
-/// The share of L1 in the penalty of `w-l1` and `d-l1`.
-const L1_RATIO: f64 = 0.5;
 
 #[derive(Args, Debug)]
 pub(crate) struct LearnerArgs {
@@ -55,17 +50,6 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Everything that follows from the public initial data.
-pub(crate) struct Start {
-    pub(crate) weights: Weights,
-    /// How users learn in the rounds.
-    pub(crate) spec: LearnerSpec,
-    /// The learner of the rounds.
-    pub(crate) learner: Sgd,
-    /// Adjusts the strength from round to round if L1 decides how much is sent.
-    pub(crate) controller: Option<StrengthController>,
-}
-
 impl LearnerArgs {
     pub(crate) fn profile(&self) -> Profile {
         self.profile.unwrap_or_else(|| self.payload.default_profile())
@@ -88,39 +72,19 @@ impl LearnerArgs {
         }
     }
 
-    /// The share of a model's weights that an update carries.
-    pub(crate) fn share_of(&self, weights: usize) -> f64 {
-        match self.capacity {
-            Some(capacity) => (f64::from(capacity) / weights as f64).min(1.0),
-            None => self.share.unwrap_or(PayloadSize::DEFAULT_SHARE),
-        }
-    }
-
     /// Trains the initial weights, and finds the strength of L1 if the payload needs it.
     pub(crate) fn start(
         &self,
         initial: &Dataset,
         seed: &Seed,
         threads: NonZeroUsize,
-    ) -> Result<Start, Error> {
-        let l2 = self.spec(Stable::for_features(initial.features()).squared_radius);
-        let learner = |spec: &LearnerSpec, epochs| -> Result<Sgd, Error> {
-            SgdParams { epochs, threads, ..spec.sgd()? }.check()
-        };
-        let fit = |spec: &LearnerSpec| learner(spec, INITIAL_EPOCHS)?.fit(initial, seed);
-        if !self.payload.is_sparse_by_l1() {
-            let (weights, learner) = (fit(&l2)?, learner(&l2, self.epochs)?);
-            return Ok(Start { weights, spec: l2, learner, controller: None });
-        }
-        let dimension = initial.features().width() * initial.labels().class_count();
-        let target = Sparsity::new(1.0 - self.share_of(dimension))?;
-        let with = |strength| LearnerSpec { strength, l1_ratio: L1_RATIO, ..l2.clone() };
-        let strength = find_strength(target, |strength| Ok(fit(&with(strength))?.sparsity()))?;
-        let spec = with(strength);
-        // With `d-l1` only the differences are sparse. The initial weights need not be.
-        let weights = fit(if self.payload == PayloadName::DL1 { &l2 } else { &spec })?;
-        let learner = learner(&spec, self.epochs)?;
-        Ok(Start { weights, spec, learner, controller: Some(StrengthController::new(strength, target)?) })
+    ) -> Result<Start, dphe_federate::Error> {
+        Start::train(
+            self.spec(Stable::for_features(initial.features()).squared_radius),
+            initial,
+            seed,
+            threads,
+        )
     }
 
     /// Trains on all data in one place, or on one user's, for comparison with rounds.

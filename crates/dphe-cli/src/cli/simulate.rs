@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use dphe::{NoiseMode, TaskId, TaskParams};
+use dphe::{NoiseMode, TaskParams};
 use dphe_federate::{
     Average, DpheAverage, EncryptionSpec, LearnerSpec, ModelSize, Participation, PlainAverage, RoundReport,
-    Scenario, ScenarioParams, Simulation, SimulationParams, Stopwatch, Weighting,
+    Scenario, ScenarioParams, Simulation, SimulationParams, Start, Stopwatch, Weighting,
 };
 use dphe_learn::dataset::Dealing;
 use dphe_learn::update::{LocalTrainer, Payload};
@@ -22,7 +22,7 @@ use super::{CliError, os_rng};
 use crate::args::FeatureArgs;
 use crate::args::TableFormat;
 use crate::args::one_of;
-use crate::args::{LearnerArgs, Start, at_most};
+use crate::args::{LearnerArgs, at_most};
 use crate::model::{About, Model, Training, VERSION};
 use crate::samples::Samples;
 
@@ -175,15 +175,11 @@ impl Simulate {
         weighting: Weighting,
     ) -> Result<(TaskParams, Payload), CliError> {
         let encryption = EncryptionSpec::new(self.learner.profile(), self.bits, self.noise);
-        // The simulation itself refuses too few users, with a better explanation than the task's.
-        let most = u32::try_from(self.users.max(3)).unwrap_or(u32::MAX);
-        let (config, payload) = spec.propose(&encryption, ModelSize::of(weights), 3..=most, weighting)?;
-        // The id decides the public order of features, so it follows from the seed like everything else.
-        let mut id = *b"simulate\0\0\0\0\0\0\0\0";
-        id[8..].copy_from_slice(&self.seed.to_be_bytes());
+        let model = ModelSize::of(weights);
+        let (id, config, payload) =
+            spec.simulated_task(&encryption, model, self.users, weighting, self.seed)?;
         // Short keys are for reproduction, and only with the paper's scheme.
-        let task = TaskParams::new_with(TaskId::from_bytes(id), config, dphe::hazmat::paper_keys())?;
-        Ok((task, payload))
+        Ok((TaskParams::new_with(id, config, dphe::hazmat::paper_keys())?, payload))
     }
 
     /// Trains without rounds for comparison: on the initial samples, on each user's samples, and on all samples.
@@ -286,7 +282,7 @@ mod tests {
     use std::path::Path;
 
     use clap::Parser;
-    use dphe::TaskConfig;
+    use dphe::{TaskConfig, TaskId};
     use dphe_federate::{Named as _, PayloadName};
     use dphe_service::task_file::{TaskFile, template};
 

@@ -71,7 +71,7 @@ impl Outcome {
             held_out: scenario.held_out.len(),
             seed: args.seed,
             payload: args.learner.payload,
-            share: args.learner.share_of(samples.data.features().width() * samples.classes.len()),
+            share: args.learner.spec(1.0).share_of(samples.data.features().width() * samples.classes.len()),
             encrypted: !args.plain,
             profile: task.profile(),
             key_bits: task.config().key_bits,
