@@ -32,7 +32,7 @@ use bytes::Bytes;
 use dphe::party::{AggregatorPhase, EndedRound, IdentityKeys};
 use dphe::wire::{Kind, Rosters};
 use dphe::{Digest, PartyId, Roster, Round, UserId};
-use past_rounds::PastRounds;
+use past_rounds::{PastRounds, Source};
 use replies::PendingUpload;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -204,7 +204,7 @@ impl AggregatorService {
         let chunks = UploadChunks::Files(chunk_files.clone());
         let snapshot = actor.snapshot.subscribe();
         let key_generator = endpoint.key_generator.new_connection();
-        let past = PastRounds::Actor(actor.commands.clone());
+        let past = PastRounds::new(Source::Actor(actor.commands.clone()));
         let server =
             endpoint.serve(listener, dashboard, snapshot, sender, (chunks, past), &mut options, &shutdown);
         let outbox = tokio::spawn(actor.outbox.clone().run(key_generator, actor.commands.clone()));

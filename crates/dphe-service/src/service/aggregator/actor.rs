@@ -155,8 +155,8 @@ impl AggregatorActor {
                 tracing::warn!(%error, "chunks of earlier rounds could not be deleted");
             }
             let next = self.schedule.next().into_iter().chain(self.driver.alarm()).min();
+            // in random order, so that a stream of commands cannot keep uploads waiting
             tokio::select! {
-                biased;
                 () = shutdown.wait() => return Ok(()),
                 command = commands.recv() => match command {
                     Some(command) => self.handle(command).await?,

@@ -1,12 +1,13 @@
 //! Rounds that ended earlier, for users who are behind and for members who verify the task.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dphe::Round;
 use dphe::party::EndedRound;
 use dphe::wire::{Close, Ending, Kind, Rosters, Signed};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::AggregatorCommand;
 use crate::Error;
@@ -14,9 +15,21 @@ use crate::store::Archive;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PgStore;
 
-/// Where the handlers find rounds that ended earlier.
+/// The number of rounds that stay in memory after they were read.
+const KEPT: usize = 4;
+
+/// Reads rounds that ended earlier. Users who are behind ask for the same few rounds again and again, so these are kept.
+/// One round is read at a time: otherwise a single user could keep the actor busy with old rounds.
 #[derive(Clone)]
-pub(super) enum PastRounds {
+pub(super) struct PastRounds {
+    source: Source,
+    kept: Arc<Mutex<VecDeque<Arc<EndedRound>>>>,
+    reading: Arc<Semaphore>,
+}
+
+/// Where the rounds are.
+#[derive(Clone)]
+pub(super) enum Source {
     /// The store of a single aggregator, which its actor owns.
     Actor(mpsc::Sender<AggregatorCommand>),
     /// The database of replicas.
@@ -25,17 +38,42 @@ pub(super) enum PastRounds {
 }
 
 impl PastRounds {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, kept: Arc::default(), reading: Arc::new(Semaphore::new(1)) }
+    }
+
     /// Returns a round that has ended, or `None` if it is not known here.
     pub(super) async fn get(&self, round: Round, rosters: &Rosters) -> Option<Arc<EndedRound>> {
+        if let Some(kept) = self.kept(round) {
+            return Some(kept);
+        }
+        let _permit = self.reading.acquire().await.ok()?;
+        // another request may have read it meanwhile
+        if let Some(kept) = self.kept(round) {
+            return Some(kept);
+        }
+        let ended = self.read(round, rosters).await?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.truncate(KEPT - 1);
+        kept.push_front(ended.clone());
+        Some(ended)
+    }
+
+    fn kept(&self, round: Round) -> Option<Arc<EndedRound>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|ended| ended.round() == round).cloned()
+    }
+
+    async fn read(&self, round: Round, rosters: &Rosters) -> Option<Arc<EndedRound>> {
         let _ = rosters;
-        match self {
-            Self::Actor(actor) => {
+        match &self.source {
+            Source::Actor(actor) => {
                 let (reply, answer) = oneshot::channel();
                 actor.send(AggregatorCommand::PastRound { round, reply }).await.ok()?;
                 answer.await.ok()?
             }
             #[cfg(feature = "postgres")]
-            Self::Database(store) => match read(&mut (**store).clone(), rosters, round).await {
+            Source::Database(store) => match read(&mut (**store).clone(), rosters, round).await {
                 Ok(ended) => ended.map(Arc::new),
                 Err(error) => {
                     tracing::warn!(%error, round = round.get(), "an earlier round cannot be read");
@@ -48,14 +86,14 @@ impl PastRounds {
     /// Returns the messages of a round that has ended, for members who verify it, or nothing if it is not known here.
     pub(super) async fn messages(&self, round: Round, rosters: &Rosters) -> Vec<Bytes> {
         let _ = rosters;
-        match self {
-            Self::Actor(actor) => {
+        match &self.source {
+            Source::Actor(actor) => {
                 let (reply, answer) = oneshot::channel();
                 let sent = actor.send(AggregatorCommand::PastMessages { round, reply }).await;
                 if sent.is_err() { Vec::new() } else { answer.await.unwrap_or_default() }
             }
             #[cfg(feature = "postgres")]
-            Self::Database(store) => match read_messages(&mut (**store).clone(), rosters, round).await {
+            Source::Database(store) => match read_messages(&mut (**store).clone(), rosters, round).await {
                 Ok(messages) => messages,
                 Err(error) => {
                     tracing::warn!(%error, round = round.get(), "an earlier round cannot be read");

@@ -15,7 +15,7 @@ use super::super::chunks::UploadChunks;
 use super::super::dashboard::Dashboard;
 use super::super::{BoxFuture, ServiceOptions};
 use super::actor::{AggregatorActor, SharedRound, last_records};
-use super::past_rounds::PastRounds;
+use super::past_rounds::{PastRounds, Source};
 use super::upload_batcher::UploadBatcher;
 use super::{AggregatorStatus, Endpoint, Snapshot};
 use crate::Error;
@@ -92,7 +92,7 @@ async fn run_until(
     let (dashboard, key_generator) =
         (Dashboard::new(kit, metrics.clone())?, endpoint.key_generator.new_connection());
     let chunks = UploadChunks::Database(Box::new(round_store.clone()));
-    let past = PastRounds::Database(Box::new(store.clone()));
+    let past = PastRounds::new(Source::Database(Box::new(store.clone())));
     let server =
         endpoint.serve(listener, dashboard, snapshot, sender, (chunks, past), &mut options, &shutdown);
     let server = tokio::spawn(server);
