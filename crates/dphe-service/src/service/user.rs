@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use aggregator_client::{AggregatorClient, PollParams};
 use bytes::Bytes;
 use dphe::party::{Notice, Party as _, UserEvent, UserParty};
-use dphe::wire::{Close, Ending, Header, Kind, RoundTicket, Signed};
-use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Roster, Round, Update, UserId, WeightSum};
+use dphe::wire::{Close, Ending, Header, Kind, Rosters, RoundTicket, Signed};
+use dphe::{Digest, ErrorCode, PartyId, PublicSupport, Round, Update, UserId, WeightSum};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -110,7 +110,6 @@ async fn run_user(
     let PartyId::User(user) = kit.party() else {
         return Err(KitError::Role { found: kit.party(), wanted: "a user" }.into());
     };
-    let roster = kit.roster().clone();
     let clock = Clock::new();
     let start = Start::new(kit, &mut store, options.roster.as_ref()).await?;
     let keys = start.user_keys()?;
@@ -119,7 +118,7 @@ async fn run_user(
     let client = Client::new(
         kit.task_file().parties.aggregator.clone(),
         kit.tls().client(PartyId::Aggregator)?,
-        max_list_bytes(&roster),
+        max_list_bytes(kit.roster()),
     );
     // the initial model is in the kit, so that a user can follow a task from its beginning
     if store.latest_model(Round::FIRST).await?.is_none()
@@ -133,7 +132,7 @@ async fn run_user(
     let mut actor = UserActor {
         user,
         driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
-        roster,
+        rosters: kit.rosters().clone(),
         aggregator: AggregatorClient::new(client, user),
         jobs: training_thread(trainer, sender.clone())?,
         commands: sender.clone(),
@@ -168,7 +167,7 @@ async fn run_user(
 struct UserActor {
     user: UserId,
     driver: Driver<UserParty>,
-    roster: Arc<Roster>,
+    rosters: Rosters,
     aggregator: AggregatorClient,
     jobs: std::sync::mpsc::Sender<TrainingJob>,
     commands: mpsc::Sender<UserCommand>,
@@ -276,7 +275,7 @@ impl UserActor {
             }
             // a round that ends without a publication
             Kind::Close if round == self.driver.party()?.round() => {
-                let close: Signed<Close> = match Signed::decode(message, &self.roster) {
+                let close: Signed<Close> = match Signed::decode(message, self.rosters.at(round)) {
                     Ok(close) => close,
                     Err(_) => return Ok(()),
                 };
@@ -304,7 +303,9 @@ impl UserActor {
 
     /// Fetches the model of a ticket and starts the round.
     async fn begin(&mut self, message: Bytes) -> Result<(), Error> {
-        let ticket: Signed<RoundTicket> = match Signed::decode(&message, &self.roster) {
+        let round = Header::peek(&message).ok().and_then(|header| header.round);
+        let roster = round.map_or(self.rosters.latest(), |round| self.rosters.at(round));
+        let ticket: Signed<RoundTicket> = match Signed::decode(&message, roster) {
             Ok(ticket) => ticket,
             Err(error) => {
                 tracing::warn!(code = error.code().as_str(), %error, "the ticket is invalid");
