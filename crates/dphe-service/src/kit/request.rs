@@ -11,6 +11,7 @@ use super::{FORMAT, Fingerprint, IDENTITY, KitError, make::make_folder};
 use crate::Error;
 use crate::files;
 use crate::hex;
+use crate::http::remote_text::clean;
 use crate::key_file::{KeyFileError, write_public, write_secret};
 use crate::party::{party_name, party_of};
 use crate::task_file::TaskFile;
@@ -92,7 +93,7 @@ impl Request {
     }
 
     fn error(&self, reason: &str) -> KitError {
-        KitError::Request { party: self.party.clone(), reason: reason.into() }
+        KitError::Request { party: clean(&self.party), reason: reason.into() }
     }
 }
 

@@ -8,6 +8,7 @@ use dphe::{PartyId, Roster};
 use serde::{Deserialize, Serialize};
 
 use super::CheckedRound;
+use crate::http::remote_text::clean;
 use crate::party::party_name;
 use crate::{Error, files, hex};
 
@@ -110,7 +111,7 @@ impl Export {
     pub fn compare(&self, other: &Self) -> Result<Comparison, Error> {
         if (&self.task, &self.roster) != (&other.task, &other.roster) {
             let reason = "the export belongs to a task with another roster".into();
-            return Err(Error::Data { file: other.party.clone(), reason });
+            return Err(Error::Data { file: clean(&other.party), reason });
         }
         let theirs: BTreeMap<u64, &ExportedRound> =
             other.rounds.iter().map(|round| (round.round, round)).collect();
@@ -123,7 +124,7 @@ impl Export {
         let one = mine.keys().filter(|number| !theirs.contains_key(number));
         let other_one = theirs.keys().filter(|number| !mine.contains_key(number));
         let only_one_has = one.chain(other_one).min().copied();
-        Ok(Comparison { with: other.party.clone(), agreed, differs, only_one_has })
+        Ok(Comparison { with: clean(&other.party), agreed, differs, only_one_has })
     }
 }
 

@@ -12,8 +12,8 @@ use crate::scheme::RoundParams;
 use crate::wire::{Header, Message, Reader, RosterChange, Rosters, RoundTicket, Signed, Writer};
 use crate::{Digest, Error, IdentityKey, PartyId, Roster, Round};
 
-/// The inputs of [`Party::start`](super::Party::start) besides keys and time.
-#[derive(Debug)]
+/// The inputs of [`Party::start`](super::Party::start) besides keys and time. The log holds seeds, so `Debug` shows only
+/// its length.
 pub struct PartyContext<'a> {
     /// The identity key of the party, and those that it had under earlier rosters.
     pub identity: IdentityKeys,
@@ -23,6 +23,13 @@ pub struct PartyContext<'a> {
     pub log: &'a [u8],
     /// How many threads it computes with.
     pub threads: Threads,
+}
+
+impl fmt::Debug for PartyContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut context = f.debug_struct("PartyContext");
+        context.field("identity", &self.identity).field("log_bytes", &self.log.len()).finish_non_exhaustive()
+    }
 }
 
 /// The identity keys of a party: the present one, and those that it had under earlier rosters.

@@ -4,6 +4,7 @@
 //! sender in the same transaction, so each user is in the sums once or not at all. A transaction locks the partial sum
 //! that it adds to; concurrent transactions choose another one.
 
+use core::fmt;
 use std::ops::RangeInclusive;
 
 use dphe::wire::{DecodeWith as _, Encode as _, Participant};
@@ -16,8 +17,8 @@ use super::{ChunkOutcome, MAX_ROW_BYTES, PgStore, StoreError, round_from_i64, ro
 /// The numbers of a round's partial sums. This many transactions can add at once.
 const PARTIAL_SUMS: RangeInclusive<i32> = 1..=8;
 
-/// What is stored of an upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is stored of an upload. Its masks are secret, so `Debug` omits them.
+#[derive(Clone, PartialEq, Eq)]
 pub struct UploadRecord {
     /// The user who sent it, and what shows that it did.
     pub participant: Participant,
@@ -27,6 +28,13 @@ pub struct UploadRecord {
     pub fingerprints: Vec<u8>,
     /// The length of the upload in bytes.
     pub bytes: u64,
+}
+
+impl fmt::Debug for UploadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut record = f.debug_struct("UploadRecord");
+        record.field("participant", &self.participant).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 /// The outcome of storing a batch of uploads. A batch is stored as a whole or not at all.
