@@ -19,7 +19,7 @@ class EncodedNumber:
     """The number ``encoding * BASE ** exponent``, where integers above ``n - max_int`` stand for negative ones.
 
     >>> from dphe.phe import PaillierPublicKey
-    >>> key = PaillierPublicKey(3233 * 10007)
+    >>> key = PaillierPublicKey((2**61 - 1) * (2**89 - 1))
     >>> number = EncodedNumber.encode(key, 0.75)
     >>> number.exponent, number.decode()
     (-14, 0.75)
