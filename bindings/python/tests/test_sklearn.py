@@ -318,6 +318,8 @@ def test_bad_samples_are_refused(iris: Arrays, groups: NDArray[np.int64]) -> Non
     with pytest.raises(InvalidValue, match="label is not among"):
         model.partial_fit(X, y, classes=[0, 1])
     assert not hasattr(model, "coef_")
+    with pytest.raises(NotFittedError):
+        model.predict(X)
     wide = scipy.sparse.csr_array((150, 1 << 26))
     with pytest.raises(InvalidValue, match="4 GiB"):
         model.fit(wide, y, groups=groups)
