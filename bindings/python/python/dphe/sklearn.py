@@ -518,6 +518,32 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if result.returncode != 0:
             raise StorageError(f"{path.name} could not be written: {result.stderr.strip()}", "program")
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a ``.safetensors`` model that :meth:`save`, the program ``dphe`` or a service wrote.
+
+        The names of classes are texts. All parameters but the payload and the length of the key are the defaults.
+        """
+        try:
+            about, tensors = _read_model(Path(path).read_bytes())
+        except OSError as error:
+            raise StorageError(f"{path} could not be read: {error.strerror}", "path") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidValue(f"{path} is not a model of dphe: {error}", "model") from error
+        training = about["training"]
+        model = cls(
+            payload=training.get("payload") or "rotate",
+            key_bits=training.get("key_bits") or 3072,
+            secure=training.get("task") is not None,
+        )
+        model.classes_, model.clip_ = np.array(about["classes"]), float(about["clip"])
+        model.mean_, model.scale_ = tensors["mean"], tensors["deviation"]
+        model.n_features_in_, model.n_iter_ = len(model.mean_), int(training["rounds"])
+        model.task_ = {name: training.get(name) for name in ("task", "profile")}
+        model.rounds_, model._users = [], int(training["users"])
+        model._set_weights(tensors["weights"], tensors["intercepts"])
+        return model
+
     def _safetensors(self) -> bytes:
         training = {
             "task": self.task_.get("task") if self.secure else None,
@@ -949,11 +975,37 @@ def _start(
     return np.ascontiguousarray(weights.T), intercepts
 
 
+def _read_model(data: bytes) -> tuple[dict[str, Any], dict[str, _Floats]]:
+    """Return the metadata and the tensors of a model file."""
+    if len(data) < 8:
+        raise ValueError("it is too short")
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    about = json.loads(header["__metadata__"]["dphe"])
+    if about["version"] != _MODEL_VERSION or about["labels"] != "classes":
+        raise ValueError("it has another version, or attributes instead of classes")
+    tensors = {}
+    for name in ("weights", "intercepts", "mean", "deviation"):
+        first, last = header[name]["data_offsets"]
+        values = np.frombuffer(body[first:last], {"F64": "<f8", "F32": "<f4"}[header[name]["dtype"]])
+        tensors[name] = values.astype(np.float64).reshape(header[name]["shape"])
+        if not np.isfinite(tensors[name]).all():
+            raise ValueError(f"{name} has a number that is not finite")
+    features, classes = tensors["weights"].shape
+    shapes = [tensors[name].shape for name in ("intercepts", "mean", "deviation")]
+    if shapes != [(classes,), (features,), (features,)] or len(about["classes"]) != classes or classes < 2:
+        raise ValueError("its arrays do not fit each other")
+    if not (tensors["deviation"] > 0).all() or not about["clip"] > 0:
+        raise ValueError("its standardisation is not positive")
+    return about, tensors
+
+
 def _write(path: Path, data: bytes) -> None:
     """Write a file at once, so that nobody reads half of it."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
+        part.write_bytes(data)
+        os.replace(part, path)
     except OSError as error:
-        raise StorageError(f"{path}: {error}", "path") from error
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path} could not be written: {error.strerror}", "path") from error
