@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use dphe::{KeyGenerator, NoiseMode, Profile, Round, TaskConfig, TaskId, TaskParams, Threads};
 use dphe_federate::{
-    Average, Averaged, DpheAverage, EncryptionSpec, Error, LearnerSpec, ModelSize, Named, PayloadName,
-    PlainAverage, RoundReport, ScenarioParams, Simulation, SimulationParams, Split, Standardization, Start,
-    Stopwatch, UserUpdate, Weighting,
+    Average, Averaged, Cost, DpheAverage, EncryptionSpec, Error, LearnerSpec, ModelSize, Named, PayloadName,
+    PlainAverage, RoundReport, ScenarioParams, Seconds, Simulation, SimulationParams, Split, Standardization,
+    Start, Stopwatch, UserUpdate, Weighting,
 };
 use dphe_learn::dataset::{Dealing, shares};
 use dphe_learn::linear::{Loss, Stable};
@@ -53,15 +53,16 @@ struct Learning {
 /// How sums are protected.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
-struct Protection {
+pub(crate) struct Protection {
     profile: Option<String>,
     key_bits: u32,
     noise: String,
-    secure: bool,
+    pub(crate) secure: bool,
 }
 
 impl Protection {
-    fn spec(&self, default: Profile) -> PyResult<EncryptionSpec> {
+    /// Returns the specification, in this profile unless another one is named.
+    pub(crate) fn spec(&self, default: Profile) -> PyResult<EncryptionSpec> {
         let profile = self.profile.as_deref().map(word).transpose()?.unwrap_or(default);
         Ok(EncryptionSpec::new(profile, self.key_bits, word::<NoiseMode>(&self.noise)?))
     }
@@ -266,7 +267,7 @@ impl Federation {
     }
 }
 
-fn gone() -> PyErr {
+pub(crate) fn gone() -> PyErr {
     invalid("the training is at work in another thread, or a call was interrupted or failed", "state")
 }
 
@@ -362,7 +363,7 @@ fn no_users() -> Error {
 }
 
 /// Sums the users' moments.
-fn standardization(
+pub(crate) fn standardization(
     users: &[Features],
     encryption: &EncryptionSpec,
     secure: bool,
@@ -379,13 +380,14 @@ fn standardization(
 }
 
 /// The sums of a task, encrypted or rounded in the same way without encryption.
-enum Sum {
+pub(crate) enum Sum {
     Encrypted(Box<DpheAverage<Random>>),
     Plain(PlainAverage),
 }
 
 impl Sum {
-    fn new(
+    /// Makes the parties of a task, with a key.
+    pub(crate) fn new(
         id: TaskId,
         config: TaskConfig,
         weighting: Weighting,
@@ -409,7 +411,7 @@ impl Sum {
     }
 
     /// Keeps the key for the next simulation.
-    fn keep_key(self) {
+    pub(crate) fn keep_key(self) {
         if let Self::Encrypted(average) = self
             && let Ok(mut keys) = KEYS.try_lock()
         {
@@ -480,7 +482,8 @@ fn simulation_key(
     DecryptionKey::generate_with_progress(bits, noise, rng, threads, &report).map_err(exception)
 }
 
-fn thread_count(threads: Option<usize>) -> PyResult<NonZeroUsize> {
+/// Returns the number of threads that Python asks for.
+pub(crate) fn thread_count(threads: Option<usize>) -> PyResult<NonZeroUsize> {
     let count = convert::threads(threads)?.get();
     NonZeroUsize::new(count).ok_or_else(|| invalid("a call needs at least one thread", "threads"))
 }
@@ -497,8 +500,7 @@ fn report_of<'py>(py: Python<'py>, report: &RoundReport) -> PyResult<Bound<'py, 
     dict.set_item("update_sparsity", update_sparsity)?;
     dict.set_item("average_sparsity", average_sparsity)?;
     dict.set_item("clipped", clipped)?;
-    dict.set_item("ciphertexts", cost.ciphertexts)?;
-    dict.set_item("bytes", cost.bytes)?;
+    set_cost(&dict, cost, report.seconds.as_ref())?;
     if let Some(accuracy) = report.initial_accuracy {
         dict.set_item("initial_accuracy", accuracy)?;
     }
@@ -508,13 +510,20 @@ fn report_of<'py>(py: Python<'py>, report: &RoundReport) -> PyResult<Bound<'py, 
     if report.verdict == Some(Verdict::Diverging) {
         dict.set_item("diverging", true)?;
     }
-    if let Some(seconds) = report.seconds {
+    Ok(dict)
+}
+
+/// Adds the cost of a round to its report.
+pub(crate) fn set_cost(dict: &Bound<'_, PyDict>, cost: &Cost, seconds: Option<&Seconds>) -> PyResult<()> {
+    dict.set_item("ciphertexts", cost.ciphertexts)?;
+    dict.set_item("bytes", cost.bytes)?;
+    if let Some(seconds) = seconds {
         dict.set_item("train_seconds", seconds.train)?;
         dict.set_item("seal_seconds", seconds.seal)?;
         dict.set_item("aggregate_seconds", seconds.aggregate)?;
         dict.set_item("open_seconds", seconds.open)?;
     }
-    Ok(dict)
+    Ok(())
 }
 
 /// Splits samples as `dphe simulate` does. Returns the indices of the initial samples, of each user's and of those held

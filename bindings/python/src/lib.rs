@@ -3,10 +3,12 @@
 //!
 //! * `paillier`: keys, ciphertexts and pools
 //! * `learn`: simulated rounds of federated learning
+//! * `cluster`: simulated rounds of federated clustering
 //! * `convert`: buffers, threads and factors from Python
 //! * `errors`: Rust's errors as the exceptions of `dphe.errors`
 //! * `interrupt`: long work in chunks, between which Python handles signals
 
+mod cluster;
 mod convert;
 mod errors;
 mod interrupt;
@@ -18,6 +20,8 @@ use pyo3::prelude::*;
 /// The native part of the package.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::cluster::Clusters;
     #[pymodule_export]
     use super::learn::{Federation, deal_samples, split_samples};
     #[pymodule_export]

@@ -26,6 +26,7 @@ MODULES = (
     "dphe.phe.encoding",
     "dphe.phe.paillier",
     "dphe.phe.util",
+    "dphe.sklearn",
 )
 
 

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+import sklearn
 from dphe.errors import DpheError, InvalidValue, StorageError
 from dphe.sklearn import FederatedSGDClassifier, Report, split
 from numpy.typing import NDArray
@@ -220,6 +222,10 @@ def test_scikit_learn_s_tools_work(iris: Arrays) -> None:
     assert cross_val_score(model, X, y, cv=3).mean() > 0.8
     piped = make_pipeline(StandardScaler(), model).fit(X, y)
     assert piped.score(X, y) > 0.8
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = clone(model).set_fit_request(groups=True)
+        scores = cross_val_score(routed, X, y, cv=3, params={"groups": np.arange(150) // 3 % 4})
+    assert scores.mean() > 0.8
     sealed = FederatedSGDClassifier(random_state=0, n_rounds=2, **FAST).fit(X, y)
     again = pickle.loads(pickle.dumps(sealed))
     assert np.array_equal(again.predict(X), sealed.predict(X))
@@ -266,9 +272,31 @@ def test_models_are_saved_for_the_program(digits: Arrays, tmp_path: Path) -> Non
         model.save(tmp_path / "nowhere" / "model.safetensors")
     with pytest.raises(NotFittedError):
         FederatedSGDClassifier().save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+    loaded = FederatedSGDClassifier.load(path)
+    assert np.array_equal(loaded.predict(X), model.predict(X).astype(str))
+    assert np.array_equal(loaded.decision_function(X), model.decision_function(X))
     command = [str(program()), "evaluate", "--model", str(path), "--format=json"]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     assert json.loads(result.stdout)["samples"] == 1797
+
+
+def test_files_that_are_no_models_are_refused(iris: Arrays, tmp_path: Path) -> None:
+    X, y = iris
+    path = tmp_path / "model.safetensors"
+    FederatedSGDClassifier(secure=False, random_state=0).fit(X, y).save(path)
+    whole = path.read_bytes()
+    broken = [b"", whole[:7], whole[:-1], b"\xff" * 100, whole.replace(b"weights", b"weight_")]
+    broken += [
+        whole.replace(b'\\"version\\": 1', b'\\"version\\": 2'),
+        whole[:-8] + struct.pack("<d", np.nan),
+    ]
+    for data in broken:
+        path.write_bytes(data)
+        with pytest.raises(InvalidValue, match="not a model"):
+            FederatedSGDClassifier.load(path)
+    with pytest.raises(StorageError, match="could not be read"):
+        FederatedSGDClassifier.load(tmp_path / "absent")
 
 
 def test_onnx_files_predict_alike(iris: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +346,8 @@ def test_bad_samples_are_refused(iris: Arrays, groups: NDArray[np.int64]) -> Non
     with pytest.raises(InvalidValue, match="label is not among"):
         model.partial_fit(X, y, classes=[0, 1])
     assert not hasattr(model, "coef_")
+    with pytest.raises(NotFittedError):
+        model.predict(X)
     wide = scipy.sparse.csr_array((150, 1 << 26))
     with pytest.raises(InvalidValue, match="4 GiB"):
         model.fit(wide, y, groups=groups)
@@ -396,6 +426,43 @@ def test_an_interrupt_ends_the_training_soon() -> None:
     assert started < sent[0]
     assert ended - sent[0] < 0.2
     assert not hasattr(model, "coef_")
+
+
+def test_an_interrupt_ends_the_search_for_a_key_soon(iris: Arrays) -> None:
+    X, y = iris
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        time.sleep(0.3)
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        FederatedSGDClassifier(key_bits=4096).fit(X, y)
+    ended = time.perf_counter()
+    thread.join()
+    assert ended - sent[0] < 0.2
+
+
+def test_two_threads_may_fit_at_the_same_time(iris: Arrays) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(random_state=0, n_rounds=3, **FAST)
+    expected = clone(model).fit(X, y).weights_
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: clone(model).fit(X, y).weights_, range(3)))
+    assert all(np.array_equal(weights, expected) for weights in found)
+
+
+def test_a_forked_child_fits_too(iris: Arrays) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(random_state=0, n_rounds=2, **FAST).fit(X, y)
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(clone(model).fit(X, y).weights_, model.weights_)
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_other_threads_run_meanwhile(digits: Arrays) -> None:

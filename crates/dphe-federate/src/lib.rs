@@ -12,12 +12,14 @@
 //! | `moments` | the [`Standardization`] of features that nobody collects |
 //! | `start` | the [`Start`] of a simulation: initial weights, learner and task |
 //! | `simulate` | a [`Simulation`] of many rounds in one process |
+//! | `cluster` | a [`Clustering`] of many rounds in one process |
 //! | `scenario` | who holds which samples |
 //! | `report` | what a simulated round was like and what it cost |
 //! | `stopwatch` | [`Stopwatch`]: the caller's clock |
 //! | `error` | [`Error`] |
 
 pub mod average;
+mod cluster;
 mod error;
 mod model;
 mod moments;
@@ -33,6 +35,7 @@ mod task;
 pub use average::{
     Average, Averaged, DpheAverage, PlainAverage, UserUpdate, ValueSum, Weighting, intercept_scale,
 };
+pub use cluster::{Clustering, ClusteringParams, ClusteringReport};
 pub use error::Error;
 pub use model::{GlobalWeights, LocalWeights};
 pub use moments::Standardization;

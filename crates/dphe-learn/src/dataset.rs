@@ -6,7 +6,7 @@ mod split;
 pub use labels::Labels;
 pub use split::{Dealing, PerClassSplit, deal, shares, split_per_class};
 
-use crate::{Error, Real, Standardizer};
+use crate::{Error, Real, Seed, Standardizer};
 
 /// A matrix of finite features with one row per sample.
 #[derive(Clone, PartialEq)]
@@ -101,6 +101,16 @@ impl<T: Real> Features<T> {
             values.extend_from_slice(self.row(sample));
         }
         Self::new(self.width, values)
+    }
+
+    /// Copies this many samples, drawn at random with replacement.
+    ///
+    /// # Errors
+    /// If no samples are asked for.
+    pub fn sample(&self, count: usize, seed: &Seed) -> Result<Self, Error> {
+        let mut stream = seed.derive("sample", 0).stream();
+        let chosen: Vec<usize> = (0..count).map(|_| stream.below(self.len())).collect();
+        self.select(&chosen)
     }
 
     /// Copies all samples with only these features, in this order.

@@ -36,6 +36,12 @@ impl Seed {
         self.0
     }
 
+    /// Returns random signs: 1 or -1, equally likely.
+    pub fn signs(&self, count: usize) -> Vec<f64> {
+        let mut stream = self.stream();
+        (0..count).map(|_| if stream.below(2) == 0 { -1.0 } else { 1.0 }).collect()
+    }
+
     /// Returns the random stream of this seed.
     pub(crate) fn stream(&self) -> Stream {
         Stream(ChaCha20Rng::from_seed(self.0))

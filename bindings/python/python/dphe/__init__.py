@@ -2,6 +2,7 @@
 
 * :mod:`dphe.paillier` encrypts arrays of integers and fixed-point fractions, and computes with the ciphertexts.
 * :mod:`dphe.phe` has the classes of python-paillier, on the same arithmetic.
+* :mod:`dphe.sklearn` has estimators for scikit-learn that learn by encrypted rounds.
 * :mod:`dphe.errors` has the exceptions of all modules.
 """
 

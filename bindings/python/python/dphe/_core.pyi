@@ -133,6 +133,32 @@ class Federation:
     def round(self) -> tuple[dict[str, Any], bool]: ...
     def weights(self, flat: NDArray[np.float64], intercepts: NDArray[np.float64]) -> None: ...
 
+@final
+class Clusters:
+    def __new__(
+        cls,
+        users: list[NDArray[np.float32]],
+        width: int,
+        initial: NDArray[np.float32] | None,
+        clusters: int,
+        batch: int | None,
+        capacity: int | None,
+        seed: int,
+        protection: dict[str, Any],
+        threads: int | None,
+    ) -> Clusters: ...
+    def standardize(
+        self,
+        known: tuple[NDArray[np.float64], NDArray[np.float64], float] | None,
+        mean: NDArray[np.float64],
+        deviation: NDArray[np.float64],
+    ) -> float: ...
+    def begin(
+        self, start: tuple[NDArray[np.float64], NDArray[np.float64]] | None, first_round: int
+    ) -> None: ...
+    def round(self) -> tuple[dict[str, Any], bool]: ...
+    def centroids(self) -> tuple[list[float], list[float]]: ...
+
 def split_samples(
     labels: NDArray[np.uint32],
     classes: int,

@@ -30,6 +30,7 @@ import os
 import struct
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
@@ -39,7 +40,8 @@ from numpy.typing import ArrayLike, NDArray
 
 try:
     import scipy.sparse
-    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
+    from sklearn.cluster import KMeans
     from sklearn.linear_model import LogisticRegression, SGDClassifier
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -54,7 +56,7 @@ from dphe import __main__ as _program
 from dphe import _core
 from dphe.errors import InvalidValue, StorageError
 
-__all__ = ["FederatedSGDClassifier", "Split", "split"]
+__all__ = ["FederatedMiniBatchKMeans", "FederatedSGDClassifier", "Split", "split"]
 
 Report: TypeAlias = dict[str, Any]
 Callback: TypeAlias = Callable[[Report, Any], object]
@@ -327,9 +329,8 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 raise InvalidValue(
                     "warm_start continues from the last call, without initial or start", "state"
                 )
-        if isinstance(self.n_rounds, bool) or int(self.n_rounds) < 1:
-            raise InvalidValue("n_rounds must be at least 1", "parameter")
-        return self._train(users, classes, initial, start, callback, seed, int(self.n_rounds), resume)
+        rounds = _count(self.n_rounds, "n_rounds")
+        return self._train(users, classes, initial, start, callback, seed, rounds, resume)
 
     def _train(
         self,
@@ -342,12 +343,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rounds: int,
         resume: bool,
     ) -> Self:
-        if len(users) < _FEWEST_USERS:
-            raise InvalidValue(
-                f"there are {len(users)} users, but a sum needs at least {_FEWEST_USERS}, because smaller ones reveal "
-                "single users' weights",
-                "set_small",
-            )
+        _check_users(len(users))
         if len(classes) < 2:
             raise InvalidValue("the labels have only one class; a classifier needs at least two", "classes")
         done = self.n_iter_ if resume else 0
@@ -439,7 +435,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def decision_function(self, X: Any) -> _Floats:
         """Return the score of every class per row, or one score if there are two classes."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         scores = np.empty((X.shape[0], len(self.coef_)))
         for rows in _chunks(X.shape[0], X.shape[1]):
@@ -477,7 +473,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         It is a pipeline that standardises, clips and classifies, and that predicts as this estimator does. With
         ``fold=True`` it is a linear classifier of raw features, which cannot clip.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if self.loss == "multinomial":
             plain = LogisticRegression()
         else:
@@ -491,12 +487,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             plain.intercept_ = self.intercept_ - plain.coef_ @ self.mean_
             return plain
         plain.coef_, plain.intercept_ = self.coef_.copy(), self.intercept_.copy()
-        scaler = StandardScaler()
-        scaler.mean_, scaler.scale_, scaler.var_ = self.mean_.copy(), self.scale_.copy(), self.scale_**2
-        scaler.n_features_in_, scaler.n_samples_seen_ = self.n_features_in_, 1
-        bounds = {"a_min": -self.clip_, "a_max": self.clip_}
-        clip = FunctionTransformer(np.clip, kw_args=bounds).fit(np.zeros((1, self.n_features_in_)))
-        return Pipeline([("standardize", scaler), ("clip", clip), ("classify", plain)])
+        return Pipeline([*_preparation(self), ("classify", plain)])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as the program ``dphe`` does: ``.safetensors``, or ``.onnx``, ``.npz`` and ``.json``.
@@ -505,7 +496,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         need the program, which release wheels contain. The file holds weights, standardisation and names of classes,
         and no key.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         path = Path(path)
         if path.suffix == ".safetensors":
             _write(path, self._safetensors())
@@ -526,6 +517,32 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise StorageError(f"{path.name} could not be written: {result.stderr.strip()}", "program")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a ``.safetensors`` model that :meth:`save`, the program ``dphe`` or a service wrote.
+
+        The names of classes are texts. All parameters but the payload and the length of the key are the defaults.
+        """
+        try:
+            about, tensors = _read_model(Path(path).read_bytes())
+        except OSError as error:
+            raise StorageError(f"{path} could not be read: {error.strerror}", "path") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidValue(f"{path} is not a model of dphe: {error}", "model") from error
+        training = about["training"]
+        model = cls(
+            payload=training.get("payload") or "rotate",
+            key_bits=training.get("key_bits") or 3072,
+            secure=training.get("task") is not None,
+        )
+        model.classes_, model.clip_ = np.array(about["classes"]), float(about["clip"])
+        model.mean_, model.scale_ = tensors["mean"], tensors["deviation"]
+        model.n_features_in_, model.n_iter_ = len(model.mean_), int(training["rounds"])
+        model.task_ = {name: training.get(name) for name in ("task", "profile")}
+        model.rounds_, model._users = [], int(training["users"])
+        model._set_weights(tensors["weights"], tensors["intercepts"])
+        return model
 
     def _safetensors(self) -> bytes:
         training = {
@@ -569,6 +586,242 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return tags
 
 
+class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Clusters of samples that users keep.
+
+    In every round, each user assigns its samples to the nearest centroids, and sends their encrypted sums and numbers
+    per cluster. Their average gives the next centroids.
+
+    Features are standardised as by :class:`FederatedSGDClassifier`. With public ``initial`` samples, k-means++ on them
+    gives the first centroids. Without, the rounds start with the mean of all samples, and every two rounds split the
+    half of the clusters whose samples lie farthest apart, until there are ``n_clusters``. These rounds come before
+    the ``n_rounds``. As with ``n_init=1`` in scikit-learn, the result depends on ``random_state``.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The number of clusters.
+    n_users : int
+        The number of users that rows are dealt to at random if ``fit`` gets no groups. At least three.
+    n_rounds : int
+        The number of rounds with all clusters.
+    batch_size : int or None
+        How many samples each user draws per round. None takes all of them, so that a round is a full pass.
+    share : float or None
+        The share of the values that an update carries, in the profile ``sparse``. None sends all of them in ``full``.
+    key_bits, noise, secure, random_state, n_jobs
+        As of :class:`FederatedSGDClassifier`.
+
+    Attributes
+    ----------
+    cluster_centers_ : array
+        The centroids, in the units of the samples.
+    labels_ : array
+        The cluster of every row of the last ``fit``; of ``fit_users``, user after user.
+    mean_, scale_, clip_, n_features_in_, n_iter_, rounds_
+        As of :class:`FederatedSGDClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> X, y = make_blobs(200, centers=3, random_state=0, cluster_std=0.6)
+    >>> model = FederatedMiniBatchKMeans(3, key_bits=2048, random_state=0).fit(X)
+    >>> bool(adjusted_rand_score(y, model.labels_) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_users: int = 5,
+        n_rounds: int = 10,
+        batch_size: int | None = None,
+        share: float | None = None,
+        key_bits: int = 3072,
+        noise: Literal["secure", "fast"] = "secure",
+        secure: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        """Keep the parameters, which ``fit`` checks."""
+        self.n_clusters = n_clusters
+        self.n_users = n_users
+        self.n_rounds = n_rounds
+        self.batch_size = batch_size
+        self.share = share
+        self.key_bits = key_bits
+        self.noise = noise
+        self.secure = secure
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        initial: Any = None,
+        start: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Cluster the rows of X, which belong to the users that ``groups`` names. ``y`` is ignored.
+
+        ``initial`` is an array of public samples. ``start`` is an array of centroids, or a fitted estimator that has
+        some. ``callback`` is called as by :meth:`FederatedSGDClassifier.fit`.
+        """
+        seed = _seed(self.random_state)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+        rows = (
+            _deal(X.shape[0], self.n_users, seed) if groups is None else _rows_of_groups(groups, X.shape[0])
+        )
+        users = [_dense(X[chosen]) for chosen in rows]
+        self._train(users, initial, start, callback, seed, _count(self.n_rounds, "n_rounds"), resume=False)
+        self.labels_ = self.predict(X)
+        return self
+
+    def fit_users(
+        self,
+        users: Sequence[Any],
+        *,
+        initial: Any = None,
+        start: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Cluster the samples of a list of users: one array per user. Otherwise as :meth:`fit`."""
+        seed = _seed(self.random_state)
+        checked = [self._check(user, f"user {number}", number == 1) for number, user in enumerate(users, 1)]
+        self._train(checked, initial, start, callback, seed, _count(self.n_rounds, "n_rounds"), resume=False)
+        self.labels_ = np.concatenate([self.predict(user) for user in checked])
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
+        """Run one more round. The first call also splits clusters in rounds, and fixes the standardisation."""
+        seed = _seed(self.random_state)
+        first = not hasattr(self, "cluster_centers_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=first)
+        rows = (
+            _deal(X.shape[0], self.n_users, seed) if groups is None else _rows_of_groups(groups, X.shape[0])
+        )
+        users = [_dense(X[chosen]) for chosen in rows]
+        self._train(users, None, None, None, seed, 1, resume=not first)
+        self.labels_ = self.predict(X)
+        return self
+
+    def _check(self, X: Any, name: str, reset: bool = False) -> NDArray[np.float32]:
+        try:
+            return _dense(validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=reset))
+        except ValueError as error:
+            raise InvalidValue(f"{name}: {error}", "shape") from error
+
+    def _train(
+        self,
+        users: list[NDArray[np.float32]],
+        initial: Any,
+        start: Any,
+        callback: Callback | None,
+        seed: int,
+        rounds: int,
+        resume: bool,
+    ) -> None:
+        _check_users(len(users))
+        clusters, width = _count(self.n_clusters, "n_clusters"), self.n_features_in_
+        samples = sum(len(user) for user in users)
+        if samples < clusters and not resume:
+            raise InvalidValue(f"n_samples={samples} is too small for n_clusters={clusters}", "samples")
+        if resume and len(self._centroids) != clusters:
+            raise InvalidValue("n_clusters differs from the last call", "state")
+        capacity = None
+        if self.share is not None:
+            if not 0 < self.share <= 1:
+                raise InvalidValue("share must be above 0 and at most 1", "parameter")
+            capacity = max(1, int(np.ceil(self.share * clusters * width)))
+        native = _core.Clusters(
+            users,
+            width,
+            None if initial is None else self._check(initial, "initial"),
+            clusters,
+            None if self.batch_size is None else _count(self.batch_size, "batch_size"),
+            capacity,
+            seed,
+            _protection(self),
+            _threads(self.n_jobs),
+        )
+        mean, scale = np.empty(width), np.empty(width)
+        known = (self.mean_, self.scale_, self.clip_) if resume else None
+        clip = native.standardize(known, mean, scale)
+        centroids: tuple[_Floats, _Floats] | None = None
+        if resume:
+            centroids = (self._centroids, self._seen)
+        elif start is not None:
+            centres = check_array(getattr(start, "cluster_centers_", start), dtype=np.float64)
+            if centres.shape != (clusters, width):
+                raise InvalidValue(
+                    f"start has the shape {centres.shape}, but {(clusters, width)} is needed", "start"
+                )
+            centroids = (np.ascontiguousarray((centres - mean) / scale), np.zeros(clusters))
+        done = self.n_iter_ if resume else 0
+        native.begin(centroids, done + 1)
+
+        result = copy.copy(self)
+        result.mean_, result.scale_, result.clip_ = mean, scale, clip
+        result.rounds_ = list(self.rounds_) if resume else []
+        growing, counted = centroids is None and initial is None and clusters > 1, 0
+        while growing or counted < rounds:
+            counted += not growing
+            report, growing = native.round()
+            result = copy.copy(result)
+            result.rounds_ = [*result.rounds_, report]
+            flat, seen = native.centroids()
+            result._centroids, result._seen = np.array(flat).reshape(-1, width), np.array(seen)
+            result.cluster_centers_ = result._centroids * scale + mean
+            result.n_iter_ = int(report["round"])
+            if callback is not None and callback(dict(report), result) is True:
+                break
+        # Nothing is changed before all rounds are over.
+        for name in _CLUSTERED:
+            setattr(self, name, getattr(result, name))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the nearest centroid of every row."""
+        check_is_fitted(self, "cluster_centers_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+        halves = (self._centroids**2).sum(axis=1) / 2
+        labels = np.empty(X.shape[0], dtype=np.int64)
+        for rows in _chunks(X.shape[0], X.shape[1]):
+            values = _standardized(X[rows], self.mean_, self.scale_, self.clip_)
+            labels[rows] = (values @ self._centroids.T - halves).argmax(axis=1)
+        return labels
+
+    def to_sklearn(self) -> Any:
+        """Return a plain scikit-learn pipeline that standardises, clips and assigns rows as this estimator does."""
+        check_is_fitted(self, "cluster_centers_")
+        plain = KMeans(len(self._centroids), init=self._centroids, n_init=1, max_iter=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # equal centroids, of which one has no samples
+            plain.fit(self._centroids)
+        plain.cluster_centers_ = self._centroids.copy()
+        return Pipeline([*_preparation(self), ("cluster", plain)])
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that sparse samples are accepted."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+_CLUSTERED = (
+    "mean_",
+    "scale_",
+    "clip_",
+    "rounds_",
+    "n_iter_",
+    "cluster_centers_",
+    "_centroids",
+    "_seen",
+)
 _FITTED = (
     "classes_",
     "mean_",
@@ -584,6 +837,30 @@ _FITTED = (
     "intercept_",
     "n_iter_",
 )
+
+
+def _preparation(model: Any) -> list[tuple[str, Any]]:
+    """Return the steps of a pipeline that standardise and clip."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_, scaler.var_ = model.mean_.copy(), model.scale_.copy(), model.scale_**2
+    scaler.n_features_in_, scaler.n_samples_seen_ = model.n_features_in_, 1
+    clip = FunctionTransformer(np.clip, kw_args={"a_min": -model.clip_, "a_max": model.clip_})
+    return [("standardize", scaler), ("clip", clip.fit(np.zeros((1, model.n_features_in_))))]
+
+
+def _check_users(users: int) -> None:
+    if users < _FEWEST_USERS:
+        raise InvalidValue(
+            f"there are {users} users, but a sum needs at least {_FEWEST_USERS}, because smaller ones reveal single "
+            "users' values",
+            "set_small",
+        )
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InvalidValue(f"{name}={value!r} must be a whole number from 1 on", "parameter")
+    return int(value)
 
 
 def _seed(random_state: Any) -> int:
@@ -605,7 +882,7 @@ def _threads(n_jobs: int | None) -> int | None:
 
 def _protection(estimator: Any) -> dict[str, Any]:
     return {
-        "profile": estimator.profile,
+        "profile": getattr(estimator, "profile", None),
         "key_bits": estimator.key_bits,
         "noise": estimator.noise,
         "secure": bool(estimator.secure),
@@ -698,11 +975,37 @@ def _start(
     return np.ascontiguousarray(weights.T), intercepts
 
 
+def _read_model(data: bytes) -> tuple[dict[str, Any], dict[str, _Floats]]:
+    """Return the metadata and the tensors of a model file."""
+    if len(data) < 8:
+        raise ValueError("it is too short")
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    about = json.loads(header["__metadata__"]["dphe"])
+    if about["version"] != _MODEL_VERSION or about["labels"] != "classes":
+        raise ValueError("it has another version, or attributes instead of classes")
+    tensors = {}
+    for name in ("weights", "intercepts", "mean", "deviation"):
+        first, last = header[name]["data_offsets"]
+        values = np.frombuffer(body[first:last], {"F64": "<f8", "F32": "<f4"}[header[name]["dtype"]])
+        tensors[name] = values.astype(np.float64).reshape(header[name]["shape"])
+        if not np.isfinite(tensors[name]).all():
+            raise ValueError(f"{name} has a number that is not finite")
+    features, classes = tensors["weights"].shape
+    shapes = [tensors[name].shape for name in ("intercepts", "mean", "deviation")]
+    if shapes != [(classes,), (features,), (features,)] or len(about["classes"]) != classes or classes < 2:
+        raise ValueError("its arrays do not fit each other")
+    if not (tensors["deviation"] > 0).all() or not about["clip"] > 0:
+        raise ValueError("its standardisation is not positive")
+    return about, tensors
+
+
 def _write(path: Path, data: bytes) -> None:
     """Write a file at once, so that nobody reads half of it."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
+        part.write_bytes(data)
+        os.replace(part, path)
     except OSError as error:
-        raise StorageError(f"{path}: {error}", "path") from error
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path} could not be written: {error.strerror}", "path") from error

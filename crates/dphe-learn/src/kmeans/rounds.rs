@@ -152,6 +152,30 @@ impl CentroidSum {
         Centroids::new(global.width(), flat)
     }
 
+    /// Returns the next global centroids of rounds in which users send batches: a centroid is the mean of all samples
+    /// that it has `seen` in any round. The first samples of a centroid replace it.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn apply_to_mean(&self, global: &Centroids, seen: &mut [f64]) -> Result<Centroids, Error> {
+        self.check(global.flat().len(), global.clusters())?;
+        if seen.len() != self.counts.len() {
+            let (expected, found) = (self.counts.len(), seen.len());
+            return Err(Error::Shape { what: "clusters", expected, found });
+        }
+        let mut flat = global.flat().to_vec();
+        for (cluster, (&count, seen)) in self.counts.iter().zip(seen).enumerate() {
+            if count > 0.5 {
+                let (before, after) = (*seen, *seen + count);
+                let range = cluster * global.width()..(cluster + 1) * global.width();
+                let sums = &self.flat[range.clone()];
+                flat[range].iter_mut().zip(sums).for_each(|(c, sum)| *c = (*c * before + sum) / after);
+                *seen = after;
+            }
+        }
+        Centroids::new(global.width(), flat)
+    }
+
     fn check(&self, numbers: usize, clusters: usize) -> Result<(), Error> {
         if self.flat.len() != numbers {
             return Err(Error::Shape { what: "centroid numbers", expected: self.flat.len(), found: numbers });
@@ -206,6 +230,13 @@ mod tests {
         let mut sum = CentroidSum::new(&global);
         sum.add(&counted).unwrap();
         assert_eq!(sum.apply(&global).unwrap().flat(), [0.0, 2.0, 50.0, -60.0]);
+        let mut seen = [0.0, 0.0];
+        let first = sum.apply_to_mean(&global, &mut seen).unwrap();
+        assert_eq!((first.flat(), seen), (&[0.0, 2.0, 50.0, -60.0][..], [2.0, 0.0]));
+        let mut seen = [6.0, 0.0];
+        assert_eq!(sum.apply_to_mean(&global, &mut seen).unwrap().flat(), [0.0, 1.25, 50.0, -60.0]);
+        assert_eq!(seen, [8.0, 0.0]);
+        assert!(sum.apply_to_mean(&global, &mut [0.0]).is_err());
         // the global centroid replaces the user's missing one, with the same capacity
         let plain = run(Sparsifier::Capacity(2), CentroidWeighting::Plain);
         assert_eq!((plain.flat(), plain.counts()), (&[0.0, 0.0, 46.5, -56.5][..], &[1.0, 1.0][..]));
