@@ -1,6 +1,6 @@
 #![no_main]
-//! Decodes messages of every kind, as they come, and signed again by their sender: without that, no changed message would
-//! pass the check of its signature.
+//! Decodes messages of every kind, as they come, and signed again by their sender: without that, no changed message
+//! would pass the check of its signature.
 
 use dphe::PartyId;
 use dphe::wire::*;

@@ -53,8 +53,8 @@ pub static TASKS: LazyLock<[Task; 2]> = LazyLock::new(|| [Profile::Sparse, Profi
 /// The parties of the task whose sums are checked.
 pub static PARTIES: LazyLock<&'static Parties> = LazyLock::new(|| &TASKS[0].parties);
 
-/// Writes inputs into the directory that `DPHE_FUZZ_SEEDS` names, if it is set. `scripts/fuzz` lets the fuzzer begin with
-/// them, because it would not find an input of the right length by chance.
+/// Writes inputs into the directory that `DPHE_FUZZ_SEEDS` names, if it is set. `scripts/fuzz` lets the fuzzer begin
+/// with them, because it would not find an input of the right length by chance.
 pub fn write_seeds(seeds: impl FnOnce() -> Vec<Vec<u8>>) {
     let Some(directory) = std::env::var_os("DPHE_FUZZ_SEEDS") else { return };
     let directory = std::path::PathBuf::from(directory);

@@ -4,7 +4,7 @@ use core::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::arith::nat::{self, Limbs};
+use crate::arith::nat::{self, Limbs, Nat};
 use crate::{EncryptionKey, Error, Plaintext};
 
 /// A sum of large integers that is reduced modulo `n` once, at the end.
@@ -23,7 +23,7 @@ impl ResidueSum {
 
     /// Creates the empty sum.
     pub fn new(key: &EncryptionKey) -> Self {
-        Self { limbs: Zeroizing::new(vec![0; key.modulus().limbs() + 3]), key: key.clone() }
+        Self { limbs: Zeroizing::new(vec![0; key.modulus().limbs() + Reduction::EXTRA]), key: key.clone() }
     }
 
     /// Adds a big-endian integer.
@@ -71,15 +71,57 @@ impl ResidueSum {
 
     /// Returns the sum modulo `n`.
     pub fn reduce(&self) -> Plaintext {
-        let n = self.key.modulus().nat();
-        let residue = nat::rem(&nat::from_limbs(&self.limbs), n);
-        Plaintext::from_residue(&self.key, nat::limbs(&residue, self.key.modulus().limbs()))
+        Plaintext::from_residue(&self.key, self.key.reduction().reduce(&self.limbs))
     }
 }
 
 impl fmt::Debug for ResidueSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResidueSum(<redacted>)")
+    }
+}
+
+/// Reduces integers modulo a public `n` without a division (Barrett's method), in time that depends on lengths only.
+///
+/// Let `n` have `k` limbs. Of an integer `x` with three limbs more, the leading four limbs times the reciprocal give a
+/// quotient that is at most two too small, so the remainder is below `3 n`.
+pub(crate) struct Reduction {
+    /// `floor(2^(64 (k + 4)) / n)`.
+    reciprocal: Vec<u64>,
+    /// `n` with two more limbs.
+    modulus: Vec<u64>,
+}
+
+impl Reduction {
+    /// How many limbs more than `n` an integer has.
+    const EXTRA: usize = 3;
+
+    pub(crate) fn new(n: &Nat, limbs: usize) -> Self {
+        let power = nat::power_of_two(u64::BITS * (limbs as u32 + 4));
+        let (reciprocal, _) = nat::div_rem_vartime(&power, n);
+        Self { reciprocal: nat::limbs(&reciprocal, 6).to_vec(), modulus: nat::limbs(n, limbs + 2).to_vec() }
+    }
+
+    fn reduce(&self, x: &[u64]) -> Limbs {
+        let limbs = self.modulus.len() - 2;
+        let leading = &x[limbs - 1..];
+        let mut product = Zeroizing::new(vec![0; leading.len() + self.reciprocal.len()]);
+        for (i, &limb) in leading.iter().enumerate() {
+            nat::add_multiple(&mut product[i..], limb, &self.reciprocal);
+        }
+        // the difference is below 2^(64 (k + 2)), so it is computed modulo that
+        let mut multiple = Zeroizing::new(vec![0; limbs + 2]);
+        for (i, &limb) in product[5..].iter().take(limbs + 2).enumerate() {
+            nat::add_multiple(&mut multiple[i..], limb, &self.modulus);
+        }
+        let mut borrow = false;
+        for (m, &x) in multiple.iter_mut().zip(x) {
+            let (low, b1) = x.overflowing_sub(*m);
+            let (low, b2) = low.overflowing_sub(u64::from(borrow));
+            (*m, borrow) = (low, b1 | b2);
+        }
+        let below_twice = nat::subtract_once(&multiple, &self.modulus);
+        nat::subtract_once(&below_twice, &self.modulus[..=limbs])
     }
 }
 
@@ -126,6 +168,7 @@ impl Plaintext {
 #[cfg(test)]
 mod tests {
     use num_bigint::BigUint;
+    use rand_core::Rng as _;
 
     use super::*;
     use crate::{DecryptionKey, NoiseMode, Threads, hazmat};
@@ -135,6 +178,46 @@ mod tests {
         let bits = hazmat::insecure_key_bits(256).unwrap();
         let key = DecryptionKey::generate(bits, NoiseMode::Secure, &mut rng, Threads::new(1)).unwrap();
         key.encryption_key().clone()
+    }
+
+    #[test]
+    fn reduction_matches_division() {
+        let mut rng = crate::simple::os_rng().unwrap();
+        for limbs in [1, 2, 4, 5, 32, 48] {
+            for shape in 0..6 {
+                let mut n: Vec<u64> = (0..limbs).map(|_| rng.next_u64()).collect();
+                match shape {
+                    0 => n.fill(u64::MAX),
+                    // the smallest with this many limbs, and one with a short leading limb
+                    1 => n.fill(0),
+                    2 => n[limbs - 1] >>= 50,
+                    _ => n[limbs - 1] |= 1 << 63,
+                }
+                n[limbs - 1] |= 1;
+                let reduction = Reduction::new(&nat::from_limbs(&n), limbs);
+                let big = |limbs: &[u64]| {
+                    BigUint::from_bytes_le(
+                        &limbs.iter().flat_map(|limb| limb.to_le_bytes()).collect::<Vec<_>>(),
+                    )
+                };
+                let (modulus, most) = (big(&n), big(&vec![u64::MAX; limbs + 3]));
+                // around multiples of n, and at random
+                let multiple = &most / &modulus * &modulus;
+                let one = BigUint::from(1u32);
+                let mut all =
+                    vec![BigUint::ZERO, most, modulus.clone(), &modulus - &one, &multiple - &one, multiple];
+                all.extend((0..50).map(|_| big(&(0..limbs + 3).map(|_| rng.next_u64()).collect::<Vec<_>>())));
+                for x in all {
+                    let mut digits = x.to_u64_digits();
+                    digits.resize(limbs + 3, 0);
+                    assert_eq!(
+                        big(&reduction.reduce(&digits)),
+                        &x % &modulus,
+                        "{limbs} limbs, shape {shape}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::arith::modulus::Modulus;
 use crate::arith::nat::{self, Nat};
 use crate::arith::pow::{self, Exponent};
 use crate::arith::units::{Canonical, Mont, N2, Number, Public};
+use crate::residue::Reduction;
 
 type NoiseBase = Number<N2, Mont, Canonical, Lanes>;
 
@@ -27,6 +28,8 @@ struct Inner {
     id: KeyId,
     modulus: Modulus<Public>,
     noise: Noise,
+    /// Computed when first needed.
+    reduction: OnceLock<Reduction>,
 }
 
 /// Where the noise of a key comes from.
@@ -85,7 +88,7 @@ impl EncryptionKey {
         hash.update([mode.tag()]);
         hash.update(&*bytes);
         let id = KeyId(hash.finalize().into());
-        Ok(Self(Arc::new(Inner { bits, mode, id, modulus, noise })))
+        Ok(Self(Arc::new(Inner { bits, mode, id, modulus, noise, reduction: OnceLock::new() })))
     }
 
     /// Returns the length of the modulus.
@@ -131,6 +134,10 @@ impl EncryptionKey {
 
     pub(crate) fn modulus(&self) -> &Modulus<Public> {
         &self.0.modulus
+    }
+
+    pub(crate) fn reduction(&self) -> &Reduction {
+        self.0.reduction.get_or_init(|| Reduction::new(self.modulus().nat(), self.modulus().limbs()))
     }
 
     /// Returns the powers of the noise base, or the exponent of textbook noise.

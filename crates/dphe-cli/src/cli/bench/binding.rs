@@ -6,8 +6,8 @@ use std::time::Duration;
 use dphe::scheme::{RoundParams, UncheckedSum};
 use dphe::wire::Encode as _;
 use dphe::{
-    Aggregator, KeyGenerator, OpenedSum, Receipts, Round, SealedSum, TaskConfig, TaskId, TaskParams, Threads,
-    User, UserId, hazmat,
+    Aggregator, IdentityKey, KeyGenerator, OpenedSum, Receipts, Round, SealedSum, TaskConfig, TaskId,
+    TaskParams, Threads, User, UserId, hazmat,
 };
 use dphe_paillier::DecryptionKey;
 use rand_core::CryptoRng;
@@ -22,6 +22,8 @@ const ROUNDS: u64 = 3;
 /// For how many users the key generator adds up masks, and how many numbers each mask has.
 const MANY_USERS: u32 = 10_000;
 const MANY_NUMBERS: usize = 207;
+/// How many signatures of uploads the key generator verifies when a round is frozen.
+const SIGNATURES: u32 = 5_000;
 
 /// Processor seconds on one thread, and bytes per message, of a task with a public support.
 #[derive(Serialize)]
@@ -36,6 +38,9 @@ pub(crate) struct BindingCost {
     pub(super) many_users: u32,
     pub(super) many_numbers: usize,
     pub(super) many_masks_s: f64,
+    /// The key generator verifies the signatures of this many uploads.
+    pub(super) signatures: u32,
+    pub(super) signatures_s: f64,
     /// The control: masks and check without encryption. Not the product.
     pub(super) control_s: Party,
     pub(super) control_bytes: usize,
@@ -130,6 +135,8 @@ impl BindingCost {
             many_users: MANY_USERS,
             many_numbers: MANY_NUMBERS,
             many_masks_s,
+            signatures: SIGNATURES,
+            signatures_s: verification_time(&mut rng)?.as_secs_f64(),
             control_s: control,
             control_bytes,
         };
@@ -150,6 +157,25 @@ fn opened(
     let start = processor_time();
     let opened = generator.open(sum, rng, Threads::ONE)?;
     Ok((opened, processor_time().saturating_sub(start)))
+}
+
+/// A signature of a request is verified like that of an upload: strictly, over a hash.
+fn verification_time(rng: &mut impl CryptoRng) -> Result<Duration, CliError> {
+    let key = IdentityKey::generate(rng);
+    let (identity, task) = (key.identity(), TaskId::from_bytes([1; 16]));
+    let signed: Vec<_> = (0..SIGNATURES)
+        .map(|user| {
+            // as long as the header of an upload
+            let header = [&user.to_be_bytes()[..], &[7; 147]].concat();
+            let signature = key.sign_request(task, &header);
+            (header, signature)
+        })
+        .collect();
+    let start = processor_time();
+    for (header, signature) in &signed {
+        identity.verify_request(task, header, signature)?;
+    }
+    Ok(processor_time().saturating_sub(start))
 }
 
 fn check_time(published: &UncheckedSum, users: &[User]) -> Result<Duration, CliError> {

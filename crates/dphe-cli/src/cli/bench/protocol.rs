@@ -149,7 +149,7 @@ fn print_binding(reports: &[Report]) {
         "\nwhat masks and the check cost in `full`: a task without them, and one with them, measured side by side\n"
     );
     println!(
-        "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>8}{:>12}{:>12}",
+        "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>8}{:>12}{:>12}{:>12}",
         "bits",
         "noise",
         "ciphertexts",
@@ -161,11 +161,12 @@ fn print_binding(reports: &[Report]) {
         "with",
         "ratio",
         "user checks",
-        "masks"
+        "masks",
+        "signatures"
     );
     for (r, b) in bound() {
         println!(
-            "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8.3}{:>8}{:>10}{:>10}{:>8.3}{:>12}{:>12}",
+            "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8.3}{:>8}{:>10}{:>10}{:>8.3}{:>12}{:>12}{:>12}",
             r.bits,
             r.mode,
             r.ciphertexts,
@@ -177,13 +178,15 @@ fn print_binding(reports: &[Report]) {
             time(b.with_s.open),
             b.with_s.open / b.without_s.open,
             time(b.check_s),
-            time(b.many_masks_s)
+            time(b.many_masks_s),
+            time(b.signatures_s)
         );
     }
     println!(
-        "\n`user checks` is the time in which a user checks and unpacks a sum, and `masks` the time in which the key\n\
-         generator adds up the masks of {} users with {} numbers each.",
-        first.many_users, first.many_numbers
+        "\n`user checks` is the time in which a user checks and unpacks a sum, `masks` the time in which the key generator\n\
+         adds up the masks of {} users with {} numbers each, and `signatures` the time in which it verifies the signatures\n\
+         of {} uploads.",
+        first.many_users, first.many_numbers, first.signatures
     );
     println!(
         "\nCONTROL, NOT THE PRODUCT: the same masks and check without encryption. `dphe` never sends this.\n"
