@@ -8,6 +8,8 @@ import_exception!(dphe.errors, DpheError);
 import_exception!(dphe.errors, InvalidValue);
 import_exception!(dphe.errors, KeyMismatch);
 import_exception!(dphe.errors, Refused);
+import_exception!(dphe.errors, RoundFailed);
+import_exception!(dphe.errors, TooFewUsers);
 
 /// Returns the exception of an error, with its message and its code.
 pub(crate) fn exception(error: Error) -> PyErr {
@@ -16,6 +18,22 @@ pub(crate) fn exception(error: Error) -> PyErr {
         Error::KeyMismatch => PyErr::new::<KeyMismatch, _>(arguments),
         Error::Randomness => PyErr::new::<DpheError, _>(arguments),
         Error::Decryption | Error::KeyEncrypted | Error::Cancelled => PyErr::new::<Refused, _>(arguments),
+        _ => PyErr::new::<InvalidValue, _>(arguments),
+    }
+}
+
+/// Returns the exception of an error of the protocol, with its message, its code and the user who caused it.
+pub(crate) fn protocol_exception(error: dphe::Error) -> PyErr {
+    use dphe::Error as Protocol;
+    let culprit = error.culprit().map(dphe::UserId::get);
+    let arguments = (error.to_string(), error.code().as_str(), culprit);
+    match error {
+        Protocol::Key(Error::KeyMismatch) | Protocol::KeyId { .. } => PyErr::new::<KeyMismatch, _>(arguments),
+        Protocol::SetSmall { .. } => PyErr::new::<TooFewUsers, _>(arguments),
+        Protocol::RoundFailed | Protocol::Check | Protocol::Range => PyErr::new::<RoundFailed, _>(arguments),
+        Protocol::Committed | Protocol::Conflict { .. } | Protocol::Order { .. } => {
+            PyErr::new::<Refused, _>(arguments)
+        }
         _ => PyErr::new::<InvalidValue, _>(arguments),
     }
 }

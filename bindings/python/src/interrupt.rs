@@ -46,7 +46,7 @@ pub(crate) fn uninterrupted<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + 
 }
 
 /// Returns the length of the next range after one of `size` items took `elapsed`.
-fn next_size(size: usize, elapsed: Duration) -> usize {
+pub(crate) fn next_size(size: usize, elapsed: Duration) -> usize {
     if elapsed < TARGET / 2 {
         2 * size
     } else if elapsed > 2 * TARGET {

@@ -2,6 +2,8 @@
 //! buffers. Nothing here has an algorithm of its own.
 //!
 //! * `paillier`: keys, ciphertexts and pools
+//! * `roles`: tasks, users, the aggregator and the key generator over bytes
+//! * `vectors`: what part of a vector an update carries
 //! * `convert`: buffers, threads and factors from Python
 //! * `errors`: Rust's errors as the exceptions of `dphe.errors`
 //! * `interrupt`: long work in chunks, between which Python handles signals
@@ -10,6 +12,8 @@ mod convert;
 mod errors;
 mod interrupt;
 mod paillier;
+mod roles;
+mod vectors;
 
 use pyo3::prelude::*;
 
@@ -18,6 +22,10 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::paillier::{Ciphertexts, DecryptionKey, EncryptionKey, Layout, Pool};
+    #[pymodule_export]
+    use super::roles::{Aggregator, AggregatorKit, Collecting, KeyGenerator, Sum, Task, User, UserKit};
+    #[pymodule_export]
+    use super::vectors::{largest, largest_blocks};
     #[pymodule_export]
     use super::{panic_for_test, version};
 }
