@@ -688,8 +688,8 @@ fn update_bytes<'py>(py: Python<'py>, sealed: &SealedUpdate) -> PyResult<(Bound<
     Ok((bytes, sealed.clipped()))
 }
 
-/// Runs `work` on what a lock guards. The interpreter is released first, because a thread that has the lock may wait for
-/// it.
+/// Runs `work` on what a lock guards. The interpreter is released first, because a thread that has the lock may wait
+/// for it.
 fn locked<T: Send, R: Send>(
     py: Python<'_>,
     lock: &Mutex<T>,

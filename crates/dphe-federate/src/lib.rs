@@ -8,6 +8,7 @@
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
+//! | [`vector`] | vectors of any kind as updates, and sums as averages |
 //! | `task` | [`propose`] a task for a model |
 //! | `simulate` | a [`Simulation`] of many rounds in one process |
 //! | `scenario` | who holds which samples |
@@ -25,6 +26,7 @@ mod simulate;
 pub mod spec;
 mod stopwatch;
 mod task;
+pub mod vector;
 
 pub use average::{
     Average, Averaged, DpheAverage, PlainAverage, UserUpdate, ValueSum, Weighting, intercept_scale,

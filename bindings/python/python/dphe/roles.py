@@ -646,7 +646,7 @@ class User(_Secret):
     def kit(self) -> UserKit:
         """Return the keys with the seeds that are left, for storing them.
 
-        They do not say whether the round at hand was sealed. Do not seal it again with a user that was restored.
+        They do not say which rounds were sealed. With a user that was restored, do not seal a round again.
         """
         return UserKit._of(self._native.kit(), self._task.layout)
 
