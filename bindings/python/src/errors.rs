@@ -61,6 +61,22 @@ fn learner(error: &dphe_learn::Error) -> &'static str {
     }
 }
 
+/// Returns the exception of an error of the protocol, with its message, its code and the user who caused it.
+pub(crate) fn protocol_exception(error: dphe::Error) -> PyErr {
+    use dphe::Error as Protocol;
+    let culprit = error.culprit().map(dphe::UserId::get);
+    let arguments = (error.to_string(), error.code().as_str(), culprit);
+    match error {
+        Protocol::Key(Error::KeyMismatch) | Protocol::KeyId { .. } => PyErr::new::<KeyMismatch, _>(arguments),
+        Protocol::SetSmall { .. } => PyErr::new::<TooFewUsers, _>(arguments),
+        Protocol::RoundFailed | Protocol::Check | Protocol::Range => PyErr::new::<RoundFailed, _>(arguments),
+        Protocol::Committed | Protocol::Conflict { .. } | Protocol::Order { .. } => {
+            PyErr::new::<Refused, _>(arguments)
+        }
+        _ => PyErr::new::<InvalidValue, _>(arguments),
+    }
+}
+
 /// Returns the exception for a value that the binding itself refuses.
 pub(crate) fn invalid(message: impl Into<String>, code: &'static str) -> PyErr {
     PyErr::new::<InvalidValue, _>((message.into(), code))

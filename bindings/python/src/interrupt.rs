@@ -79,7 +79,7 @@ pub(crate) fn in_background<T: Send + 'static>(
 }
 
 /// Returns the length of the next range after one of `size` items took `elapsed`.
-fn next_size(size: usize, elapsed: Duration) -> usize {
+pub(crate) fn next_size(size: usize, elapsed: Duration) -> usize {
     if elapsed < TARGET / 2 {
         2 * size
     } else if elapsed > 2 * TARGET {

@@ -4,6 +4,8 @@
 //! * `paillier`: keys, ciphertexts and pools
 //! * `learn`: simulated rounds of federated learning
 //! * `cluster`: simulated rounds of federated clustering
+//! * `roles`: tasks, users, the aggregator and the key generator over bytes
+//! * `vectors`: what part of a vector an update carries
 //! * `convert`: buffers, threads and factors from Python
 //! * `errors`: Rust's errors as the exceptions of `dphe.errors`
 //! * `interrupt`: long work in chunks, between which Python handles signals
@@ -14,6 +16,8 @@ mod errors;
 mod interrupt;
 mod learn;
 mod paillier;
+mod roles;
+mod vectors;
 
 use pyo3::prelude::*;
 
@@ -26,6 +30,10 @@ mod _core {
     use super::learn::{Federation, deal_samples, split_samples};
     #[pymodule_export]
     use super::paillier::{Ciphertexts, DecryptionKey, EncryptionKey, Layout, Pool};
+    #[pymodule_export]
+    use super::roles::{Aggregator, AggregatorKit, Collecting, KeyGenerator, Sum, Task, User, UserKit};
+    #[pymodule_export]
+    use super::vectors::{largest, largest_blocks};
     #[pymodule_export]
     use super::{panic_for_test, version};
 }

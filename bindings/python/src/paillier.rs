@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// A public key.
 #[pyclass(frozen, module = "dphe._core")]
-pub(crate) struct EncryptionKey(dphe_paillier::EncryptionKey);
+pub(crate) struct EncryptionKey(pub(crate) dphe_paillier::EncryptionKey);
 
 #[pymethods]
 impl EncryptionKey {
@@ -452,7 +452,7 @@ impl Pool {
 
 /// A secret key.
 #[pyclass(frozen, module = "dphe._core")]
-pub(crate) struct DecryptionKey(dphe_paillier::DecryptionKey);
+pub(crate) struct DecryptionKey(pub(crate) dphe_paillier::DecryptionKey);
 
 #[pymethods]
 impl DecryptionKey {

@@ -21,12 +21,15 @@ from dphe.paillier import DecryptionKey
 MODULES = (
     "dphe",
     "dphe.errors",
+    "dphe.layout",
     "dphe.paillier",
     "dphe.phe",
     "dphe.phe.encoding",
     "dphe.phe.paillier",
     "dphe.phe.util",
+    "dphe.roles",
     "dphe.sklearn",
+    "dphe.vectors",
 )
 
 

@@ -70,7 +70,7 @@ impl Weighting {
     }
 
     /// Returns the factor of a user's values: at most 1, so that they stay in the task's range.
-    fn factor(self, samples: usize) -> f64 {
+    pub(crate) fn factor(self, samples: usize) -> f64 {
         match self {
             Self::Equal => 1.0,
             Self::Samples { most } => (samples as f64).min(most.into()) / f64::from(most),

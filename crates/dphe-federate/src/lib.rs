@@ -8,6 +8,7 @@
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
+//! | [`vector`] | vectors of any kind as updates, and sums as averages |
 //! | `task` | [`propose`] a task for a model |
 //! | `moments` | the [`Standardization`] of features that nobody collects |
 //! | `start` | the [`Start`] of a simulation: initial weights, learner and task |
@@ -31,6 +32,7 @@ pub mod spec;
 mod start;
 mod stopwatch;
 mod task;
+pub mod vector;
 
 pub use average::{
     Average, Averaged, DpheAverage, PlainAverage, UserUpdate, ValueSum, Weighting, intercept_scale,

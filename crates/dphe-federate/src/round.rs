@@ -142,7 +142,7 @@ impl RoundRules {
     /// As [`RoundRules::apply`].
     pub fn apply_values(&self, global: &GlobalWeights, sum: &ValueSum) -> Result<Applied, Error> {
         self.check_model(global)?;
-        let scaling = Scaling::of(&self.task, self.weighting, global);
+        let scaling = Scaling::of(&self.task, self.weighting, global)?;
         let (sum, density) = scaling.restore(self.trainer.payload().kind(), sum)?;
         Ok(Applied { global: sum.apply(global, self.server_step)?.into(), density })
     }
@@ -213,8 +213,8 @@ impl<'a> LocalRound<'a> {
     ) -> Result<dphe::Update, Error> {
         let mut next = residual.settled.clone();
         let update = self.trainer.payload().update(self.input(), local.weights(), &mut next)?;
-        let scaling = Scaling::of(&self.rules.task, self.rules.weighting, self.global);
-        let update = scaling.scale(&self.rules.task, &update, samples)?;
+        let scaling = Scaling::of(&self.rules.task, self.rules.weighting, self.global)?;
+        let update = scaling.scale(&update, samples)?;
         residual.pending = Some((self.round, next));
         Ok(update)
     }

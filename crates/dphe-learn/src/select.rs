@@ -9,8 +9,8 @@ pub fn largest(values: &[f64], count: usize) -> Vec<usize> {
     first_by(candidates, count, |i| values[i].abs())
 }
 
-/// Returns the numbers of the `count` blocks of largest Euclidean length, ascending. A block has `width` values, at least
-/// one, and the last block may be shorter. Zero blocks are never chosen.
+/// Returns the numbers of the `count` blocks of largest Euclidean length, ascending. A block has `width` values, at
+/// least one, and the last block may be shorter. Zero blocks are never chosen.
 pub fn largest_blocks(values: &[f64], width: usize, count: usize) -> Vec<usize> {
     let lengths: Vec<f64> =
         values.chunks(width.max(1)).map(|block| block.iter().map(|v| v * v).sum()).collect();

@@ -281,7 +281,8 @@ fn bytes_that_are_cut_mixed_up_or_from_elsewhere_are_refused() {
     }
 }
 
-/// The file that the tests of the Python package compare with: kits, and the bytes of a round. `DPHE_WRITE=1` writes it.
+/// The file that the tests of the Python package compare with: kits, and the bytes of a round. `DPHE_WRITE=1` writes
+/// it.
 const ROUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python/tests/rounds.json");
 
 fn hex(bytes: &[u8]) -> String {

@@ -61,7 +61,8 @@ impl Residual {
         Ok(())
     }
 
-    /// Replaces the content by a share of what was not sent. The next round learns part of it again, so keeping all would count it twice.
+    /// Replaces the content by a share of what was not sent. The next round learns part of it again, so keeping all
+    /// would count it twice.
     pub fn keep(&mut self, mut unsent: Vec<f64>, share: f64) {
         unsent.iter_mut().for_each(|v| *v *= share);
         self.values = unsent;

@@ -65,8 +65,8 @@ fn write_header(kind: RoleKind, task: &TaskParams, round: Round, room: usize) ->
     out
 }
 
-/// Returns the length of [`SealedUpdate::to_role_bytes`] in a round. In `paper`, where users may send fewer shards, it is
-/// the largest length.
+/// Returns the length of [`SealedUpdate::to_role_bytes`] in a round. In `paper`, where users may send fewer shards, it
+/// is the largest length.
 pub fn sealed_update_bytes(params: &RoundParams) -> u64 {
     (HEADER_BYTES + UPDATE_FIELD_BYTES) as u64 + content_bytes(params)
 }
