@@ -6,6 +6,20 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "Ciphertexts",
+    "Clusters",
+    "DecryptionKey",
+    "EncryptionKey",
+    "Federation",
+    "Layout",
+    "Pool",
+    "deal_samples",
+    "panic_for_test",
+    "split_samples",
+    "version",
+]
+
 # The data, and None for int64, the number of fractional bits for float64, or -1 for residues modulo n.
 _Numbers: TypeAlias = (
     tuple[NDArray[np.int64], None] | tuple[NDArray[np.float64], int] | tuple[bytes | bytearray, int]
