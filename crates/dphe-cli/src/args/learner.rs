@@ -17,9 +17,9 @@ const L1_RATIO: f64 = 0.5;
 
 #[derive(Args, Debug)]
 pub(crate) struct LearnerArgs {
-    /// What an update carries
-    #[arg(long, alias = "message", value_parser = one_of::<PayloadName>(), default_value_t = PayloadName::Rotate)]
-    pub(crate) payload: PayloadName,
+    /// What an update carries [default: rotate, or d-block for the profiles sparse and paper]
+    #[arg(long, value_parser = one_of::<PayloadName>())]
+    payload: Option<PayloadName>,
     /// The share of the model that an update carries [default: 0.1]
     #[arg(long, value_parser = share)]
     share: Option<f64>,
@@ -33,10 +33,10 @@ pub(crate) struct LearnerArgs {
     #[arg(long, value_parser = one_of::<Loss>(), default_value = Loss::Hinge.as_str())]
     loss: Loss,
     /// The strength of the penalty; w-l1 and d-l1 find their own
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 1e-3, value_parser = strength, allow_negative_numbers = true)]
     strength: f64,
     /// Passes over a user's samples per round
-    #[arg(long, default_value_t = 5, value_parser = at_most(10_000))]
+    #[arg(long, default_value_t = 5, value_parser = between(1, 10_000))]
     epochs: usize,
 }
 
@@ -45,6 +45,25 @@ pub(crate) fn at_most(most: usize) -> impl Fn(&str) -> Result<usize, String> + C
     move |text| match text.parse::<usize>() {
         Ok(count) if count <= most => Ok(count),
         _ => Err(format!("it must be a whole number up to {most}")),
+    }
+}
+
+/// Parses a count between two bounds.
+pub(crate) fn between(
+    least: usize,
+    most: usize,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse::<usize>() {
+        Ok(count) if (least..=most).contains(&count) => Ok(count),
+        _ => Err(format!("it must be a whole number from {least} to {most}")),
+    }
+}
+
+/// Parses the strength of a penalty.
+fn strength(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(strength) if strength >= 0.0 && strength.is_finite() => Ok(strength),
+        _ => Err("it must be 0 or more, such as 0.001".into()),
     }
 }
 
@@ -67,14 +86,21 @@ pub(crate) struct Start {
 }
 
 impl LearnerArgs {
+    pub(crate) fn payload(&self) -> PayloadName {
+        self.payload.unwrap_or(match self.profile {
+            None | Some(Profile::Full) => PayloadName::Rotate,
+            Some(Profile::Sparse | Profile::Paper) => PayloadName::DBlock,
+        })
+    }
+
     pub(crate) fn profile(&self) -> Profile {
-        self.profile.unwrap_or_else(|| self.payload.default_profile())
+        self.profile.unwrap_or_else(|| self.payload().default_profile())
     }
 
     /// The learner with steps for these samples and L2.
     pub(crate) fn spec(&self, squared_radius: f64) -> LearnerSpec {
         LearnerSpec {
-            payload: self.payload,
+            payload: self.payload(),
             share: self.share,
             capacity: self.capacity,
             feedback: LearnerSpec::default_feedback(),
@@ -108,7 +134,7 @@ impl LearnerArgs {
             SgdParams { epochs, threads, ..spec.sgd()? }.check()
         };
         let fit = |spec: &LearnerSpec| learner(spec, INITIAL_EPOCHS)?.fit(initial, seed);
-        if !self.payload.is_sparse_by_l1() {
+        if !self.payload().is_sparse_by_l1() {
             let (weights, learner) = (fit(&l2)?, learner(&l2, self.epochs)?);
             return Ok(Start { weights, spec: l2, learner, controller: None });
         }
@@ -118,7 +144,7 @@ impl LearnerArgs {
         let strength = find_strength(target, |strength| Ok(fit(&with(strength))?.sparsity()))?;
         let spec = with(strength);
         // With `d-l1` only the differences are sparse. The initial weights need not be.
-        let weights = fit(if self.payload == PayloadName::DL1 { &l2 } else { &spec })?;
+        let weights = fit(if self.payload() == PayloadName::DL1 { &l2 } else { &spec })?;
         let learner = learner(&spec, self.epochs)?;
         Ok(Start { weights, spec, learner, controller: Some(StrengthController::new(strength, target)?) })
     }
