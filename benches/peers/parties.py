@@ -131,7 +131,7 @@ class Ours(Program):
         if self.backend:
             environment["DPHE_BACKEND"] = self.backend
         result = self.json_from(
-            ["bench", "paillier", "--bits", str(self.bits), "--mode", self.mode]
+            ["bench", "paillier", "--bits", str(self.bits), "--noise", self.mode]
             + ["--threads", "1", "--format", "json"],
             environment,
         )
@@ -162,7 +162,7 @@ class OursPacked(Program):
 
     ARGUMENTS = (
         "bench packing --values 206848 --slot-bits 32 --bits 2048 "
-        "--mode fast --threads 1 --format json"
+        "--noise fast --threads 1 --format json"
     ).split()
 
     def measure(self, _budget_s):

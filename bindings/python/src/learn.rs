@@ -10,7 +10,7 @@ use dphe::{KeyGenerator, NoiseMode, Profile, Round, TaskConfig, TaskId, TaskPara
 use dphe_federate::{
     Average, Averaged, Cost, DpheAverage, EncryptionSpec, Error, LearnerSpec, ModelSize, Named, PayloadName,
     PlainAverage, RoundReport, ScenarioParams, Seconds, Simulation, SimulationParams, Split, Standardization,
-    Start, Stopwatch, UserUpdate, Weighting,
+    StartingPoint, Stopwatch, UserUpdate, Weighting,
 };
 use dphe_learn::dataset::{Dealing, shares};
 use dphe_learn::linear::{Loss, Stable};
@@ -313,11 +313,11 @@ impl Parts {
         let spec = LearnerSpec { squared_radius, ..self.spec };
         let Some(first) = self.users.first() else { return Err(learning(no_users())) };
         let start = match (weights, &self.initial) {
-            (Some(weights), _) => Start::from_weights(spec, weights, self.threads),
-            (None, Some(initial)) => Start::train(spec, initial, &seed, self.threads),
+            (Some(weights), _) => StartingPoint::from_weights(spec, weights, self.threads),
+            (None, Some(initial)) => StartingPoint::train(spec, initial, &seed, self.threads),
             (None, None) => Weights::zeros(first.features().width(), first.labels().class_count())
                 .map_err(Error::from)
-                .and_then(|weights| Start::from_weights(spec, weights, self.threads)),
+                .and_then(|weights| StartingPoint::from_weights(spec, weights, self.threads)),
         }
         .map_err(learning)?;
         let (mut size, users) = (ModelSize::of(&start.weights), self.users.len());

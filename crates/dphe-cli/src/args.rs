@@ -11,7 +11,7 @@ use dphe_federate::Named;
 
 pub(crate) use self::features::{FeatureArgs, ReadArgs};
 pub(crate) use self::kit::KitArgs;
-pub(crate) use self::learner::{LearnerArgs, at_most, share};
+pub(crate) use self::learner::{LearnerArgs, at_most, between, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;
 pub(crate) use self::storage::{DATABASE_VARIABLE, Database, Storage, StorageArgs};

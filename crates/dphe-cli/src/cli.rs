@@ -19,6 +19,7 @@ mod man;
 mod photos;
 mod plan;
 mod predict;
+pub(crate) mod renamed;
 mod reproduce;
 mod roster;
 mod samples;
@@ -172,16 +173,21 @@ pub(crate) enum CliError {
     Slots { slot_bits: u32, terms: u64 },
     #[error("this build of dphe cannot {what}")]
     MissingFeature { what: &'static str, feature: &'static str },
+    /// The program was stopped by Ctrl-C and says by itself what that means.
+    #[error("interrupted")]
+    Interrupted { hint: String },
     #[error("the report cannot be written: {0}")]
     Report(#[from] serde_json::Error),
 }
 
 impl CliError {
-    /// Returns the exit code (docs/operations.md): 3 if a check found a problem, 1 for other errors. The parser exits
+    /// Returns the exit code (docs/operations.md): 3 if a check found a problem, 130
+    /// after Ctrl-C, 1 for other errors. The parser exits
     /// with 2 on wrong usage.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::CheckFailed { .. } | Self::Claims => 3,
+            Self::Interrupted { .. } => 130,
             _ => 1,
         }
     }
@@ -198,7 +204,7 @@ impl CliError {
                 Some("Choose a directory that you can write to, with enough space.".into())
             }
             Self::Features(error) => error.hint(),
-            Self::Data { hint, .. } => Some(hint.clone()),
+            Self::Data { hint, .. } | Self::Interrupted { hint } => Some(hint.clone()),
             Self::Service(error) => error.hint(),
             Self::UnknownParty { .. } => {
                 Some("Use `aggregator`, `key-generator`, `user-1`, `user-2` and so on.".into())

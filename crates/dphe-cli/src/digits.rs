@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use dphe_learn::{Dataset, Error, Features, Labels};
+use dphe_federate::{Scenario, ScenarioParams};
+use dphe_learn::{Dataset, Error, Features, Labels, Seed};
 use dphe_service::model::LabelKind;
 use dphe_service::samples::{Samples, SamplesError};
+
+use crate::cli::CliError;
 
 const BYTES: &[u8] = include_bytes!("../data/digits.bin");
 const PIXELS: usize = 64;
@@ -22,6 +25,14 @@ pub(crate) fn digits() -> Result<Dataset, Error> {
 /// Returns the names of the classes.
 pub(crate) fn names() -> Vec<String> {
     (0..10).map(|digit: u32| digit.to_string()).collect()
+}
+
+/// Returns the digits that the demo and a simulation with the default options hold out.
+pub(crate) fn held_out() -> Result<Samples, CliError> {
+    let data = digits()?;
+    let scenario = Scenario::new(&data, &ScenarioParams::default(), &Seed::new(0))?;
+    let data = data.select(&scenario.held_out_samples)?;
+    Ok(Samples { data, classes: names(), kind: LabelKind::Classes, source: None })
 }
 
 /// Returns the digits with the names of their classes.

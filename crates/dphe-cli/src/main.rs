@@ -35,7 +35,13 @@ fn main() -> ExitCode {
         }
         usual(panic);
     }));
-    match cli::Cli::parse().run() {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => cli::renamed::explain(error, &arguments).exit(),
+    };
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -60,9 +60,8 @@ pub(crate) fn stopped_by_signal() -> Result<Arc<AtomicBool>, CliError> {
 
 /// Returns the error of a command that was stopped by a signal.
 pub(crate) fn stopped() -> CliError {
-    CliError::Data {
-        what: "the command was stopped by a signal".to_owned(),
-        hint: "Run the command again.".to_owned(),
+    CliError::Interrupted {
+        hint: "Run the command again. What it has written so far is incomplete.".to_owned(),
     }
 }
 
@@ -97,6 +96,9 @@ impl PartyProcess {
             // return large buffers to the system at once
             child.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
         }
+        // Ctrl-C in a terminal reaches all processes of a group; this one stops its children itself
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(child, 0);
         let child = child
             .args(more)
             .stdin(Stdio::null())

@@ -199,8 +199,8 @@ fn user_does_not_talk_to_a_key_generator_in_the_place_of_the_aggregator() {
     let tls = town.kit("key-generator").tls().server(|_| true).unwrap();
     runtime.spawn(serve_tls(listener, tls, router, Limits::default(), Arc::new(Metrics::default()), stop));
     let mut users = users_with(&town, &["-vv"]);
-    wait_until(&mut users, "they notice", |user| user.text().matches("failed to authenticate").count() >= 2);
-    show(&users[0], "failed to authenticate");
+    wait_until(&mut users, "they notice", |user| user.text().matches("has another identity").count() >= 2);
+    show(&users[0], "has another identity");
     assert_eq!(requests.load(Ordering::Relaxed), 0, "nothing was sent");
 }
 

@@ -22,7 +22,7 @@ fn dphe(directory: &std::path::Path, args: &[&str]) -> (Option<i32>, String, Str
 fn load_with_abusive_clients_acknowledges_and_counts_every_upload() {
     let directory = tempfile::tempdir().unwrap();
     let load = "bench service --users 12,14 --dimension 64 --idle 5 --slow 2 --waiting 13 --duplicates 0.5 --rounds 2 \
-                --rate 50 --format json --out figures";
+                --rate 50 --format json --output figures";
     let (code, said, errors) = dphe(directory.path(), &load.split_whitespace().collect::<Vec<_>>());
     assert_eq!(code, Some(0), "{said}\n{errors}");
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();

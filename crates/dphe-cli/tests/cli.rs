@@ -141,7 +141,7 @@ fn benchmarks_print_json() {
         "--bits",
         "512",
         "--paper",
-        "--mode",
+        "--noise",
         "fast",
         "--threads",
         "1",
@@ -225,7 +225,7 @@ fn init_creates_a_task_from_public_samples() {
 fn reproduce_stores_measurements_and_continues_from_them() {
     let here = directory();
     let args =
-        ["reproduce", "leaks", "--quick", "--runs", "1", "--out", "found", "--format", "json", "--check"];
+        ["reproduce", "leaks", "--quick", "--runs", "1", "--output", "found", "--format", "json", "--check"];
     let first = dphe(here.path(), &args);
     assert!(first.status.success(), "{}", text(&first.stderr));
     let rows: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
@@ -242,9 +242,9 @@ fn reproduce_stores_measurements_and_continues_from_them() {
     assert_eq!(text(&again.stdout), text(&first.stdout), "the same numbers");
     let longer = std::fs::read_to_string(found.join("measured/leaks.jsonl")).unwrap();
     assert!(longer.starts_with(cut) && longer.len() > measured.len());
-    let error = refused(here.path(), &["reproduce", "table1", "--data", "nowhere"]);
+    let error = refused(here.path(), &["reproduce", "table1", "--data-sets", "nowhere"]);
     assert!(error.contains("nowhere") && error.contains("docs/reproduction.md"), "{error}");
     std::fs::create_dir(here.path().join("nowhere")).unwrap();
-    let error = refused(here.path(), &["reproduce", "table1", "--data", "nowhere"]);
+    let error = refused(here.path(), &["reproduce", "table1", "--data-sets", "nowhere"]);
     assert!(error.contains("no known data set"), "{error}");
 }

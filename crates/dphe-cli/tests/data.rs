@@ -114,17 +114,27 @@ fn data_splits_are_disjoint_or_duplicated_and_reproducible() {
     }
     assert_ne!(files(&parts), files(&split_by("8", "three", &[])));
 
-    let parts = split("four", &["--train-per-class", "20", "--skew", "by-class"]);
+    let parts = split("four", &["--train-per-class", "20", "--split", "by-class"]);
     assert_eq!(sizes(&parts), [8, 20, 24, 24, 24]);
     assert_eq!(distinct(files(&parts)), 100);
     let classes =
         |part: &FeatureTable| part.summary().class_counts.iter().filter(|&&count| count > 0).count();
     assert!(parts[2..].iter().all(|part| classes(part) == 2), "72 samples of 4 classes in 3 runs");
 
-    let parts = split("five", &["--rule", "duplicated", "--per-user", "60"]);
+    let parts = split("five", &["--split", "duplicated", "--per-user", "60"]);
     assert_eq!(sizes(&parts)[2..], [60; 3]);
     assert!(distinct(files(&parts[2..])) <= 92, "180 of 92: some are shared");
-    assert_eq!(sizes(&split("six", &["--rule", "duplicated"]))[2..], [19; 3], "a fifth");
+    assert_eq!(sizes(&split("six", &["--split", "duplicated"]))[2..], [19; 3], "a fifth");
+
+    // shares of another split do not stay beside new ones
+    let fewer = ["data", "split", "table.npz", "--users", "2", "-o", "one"];
+    let error = refused(directory.path(), &fewer);
+    assert!(error.contains("one has user-3.npz of another split") && error.contains("hint: "), "{error}");
+    // the defaults leave samples for users, however few there are
+    let few: Vec<usize> = (0..120).filter(|sample| sample % 3 == 0).collect();
+    write_npz(&directory.path().join("few.npz"), &table().select(&few).unwrap()).unwrap();
+    let default = ["data", "split", "few.npz", "--users", "3", "-o", "few"];
+    assert!(dphe(directory.path(), &default).output().unwrap().status.success());
 
     let args = ["data", "split", "table.npz", "--users", "3", "-o", "bad", "--initial-per-class"];
     assert!(

@@ -480,7 +480,7 @@ fn commands_of_the_operations_guide_work() {
                     ("profile = \"full\"", "profile = \"paper\""),
                     ("key_bits = 3072", "key_bits = 512"),
                     ("payload = \"rotate\"", "payload = \"d-topk\""),
-                    ("rounds = 20", "rounds = 2"),
+                    ("rounds = 15", "rounds = 2"),
                     ("30s", "20s"),
                 ] {
                     assert!(task.contains(from), "{from}");
@@ -567,7 +567,7 @@ fn commands_of_the_operations_guide_work() {
             ["verify", "--kit"] => {
                 let kit = kit.as_deref().unwrap();
                 if line.contains("copy-of-state") && !at.join("copy-of-state").exists() {
-                    let backup = ["backup", "--kit", kit, "--data", "state", "--to", "copy-of-state"];
+                    let backup = ["backup", "--kit", kit, "--data", "state", "--output", "copy-of-state"];
                     succeed(&at, &backup.map(str::to_owned));
                 }
                 if line.contains("--compare") {

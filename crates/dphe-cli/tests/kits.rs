@@ -34,6 +34,11 @@ fn refused(directory: &Path, args: &[&str]) -> String {
     text(&output.stderr)
 }
 
+/// Returns output as one line. In a terminal, it is wrapped by words.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Writes a task file with a key of 512 bits, which needs the profile `paper`.
 fn small_task(directory: &Path) {
     done(directory, &["init"]);
@@ -82,6 +87,14 @@ fn task_file_and_kits_are_created_and_never_overwritten() {
     assert!(!kits.join("user-2/identity.key").exists());
     assert!(Kit::read(&kits.join("user-2")).is_err());
     std::fs::copy(directory.join("own/identity.key"), kits.join("user-2/identity.key")).unwrap();
+    for (name, start) in [
+        ("key-generator", "dphe serve key-generator --kit . --data DATA"),
+        ("user-1", "dphe join --kit . --data DATA --roster HASH"),
+        ("user-2", "dphe join --kit . --identity FILE --data DATA --roster HASH"),
+    ] {
+        let instructions = std::fs::read_to_string(kits.join(name).join("README.txt")).unwrap();
+        assert!(instructions.contains(start), "{instructions}");
+    }
     for name in ["key-generator", "aggregator", "user-1", "user-2", "user-3"] {
         // short keys are accepted only by callers that ask for them
         assert!(Kit::read(&kits.join(name)).is_err());
@@ -168,6 +181,60 @@ fn kit_with_files_of_another_kit_is_refused() {
 }
 
 #[test]
+fn damaged_files_of_a_kit_are_named_with_the_cure() {
+    let town = Town::on_free_ports(Plan::default());
+    let kit = town.kit_directory("user-1");
+    let doctor =
+        || unwrapped(&text(&dphe(town.directory.path(), &["doctor", "--kit", "kits/user-1"]).stdout));
+    assert!(doctor().contains("ok model"), "{}", doctor());
+    for name in ["roster.bin", "identity.key", "seeds.bin", "initial.model"] {
+        let path = kit.join(name);
+        let good = std::fs::read(&path).unwrap();
+        let mut damaged = good.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 0x10;
+        for bytes in [&damaged[..], &good[..middle]] {
+            std::fs::write(&path, bytes).unwrap();
+            let found = doctor();
+            // a damaged identity may be the key of nobody
+            let named = found.contains(&format!("{name} is damaged")) || found.contains("another identity");
+            assert!(named && found.contains(name), "{name}: {found}");
+            let cure = ["backup", "Copy the whole kit"].iter().any(|cure| found.contains(cure));
+            assert!(cure, "{name}: {found}");
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    assert!(doctor().contains("ok model"), "{}", doctor());
+}
+
+#[cfg(unix)]
+#[test]
+fn kit_that_lost_its_file_modes_is_repaired_by_one_command() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let town = Town::on_free_ports(Plan::default());
+    let path = town.kit_directory("user-1").join("seeds.bin");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let found = unwrapped(&text(&dphe(town.directory.path(), &["doctor", "--kit", "kits/user-1"]).stdout));
+    assert!(found.contains("Run `chmod -R go= kits/user-1`"), "{found}");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn doctor_checks_that_samples_fit_the_task() {
+    let town = Town::on_free_ports(Plan::default());
+    let directory = town.directory.path();
+    support::write_samples(0, &town.path("mine.csv"));
+    let doctor = |file: &str| {
+        unwrapped(&text(&dphe(directory, &["doctor", "--kit", "kits/user-1", "--features", file]).stdout))
+    };
+    let found = doctor("mine.csv");
+    assert!(found.contains("ok features mine.csv: 24 samples of 3 of the 3 classes"), "{found}");
+    std::fs::write(town.path("other.csv"), "a,label\n1,0\n2,9\n").unwrap();
+    let found = doctor("other.csv");
+    assert!(found.contains("bad features"), "{found}");
+}
+
+#[test]
 fn kit_of_an_older_format_is_refused_with_a_remedy() {
     let town = Town::on_free_ports(Plan::default());
     let path = town.kit_directory("user-1").join("kit.toml");
@@ -201,14 +268,14 @@ fn doctor_reports_unreachable_peers_and_bad_kits() {
     let directory = town.directory.path();
     let well = done(directory, &["doctor", "--kit", "kits/key-generator", "--data", "d"]);
     assert!(well.contains("ok    kit") && well.contains("ok    mode") && well.contains("is free"), "{well}");
-    assert!(well.contains("only its file mode protects the decryption key"), "{well}");
+    assert!(unwrapped(&well).contains("only its file mode protects the decryption key"), "{well}");
     // no peer is running yet
     let output = dphe(directory, &["doctor", "--kit", "kits/user-1", "--format", "json"]);
     assert!(!output.status.success());
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let peer = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "peer").unwrap();
     assert_eq!(peer["health"], "bad");
-    assert!(peer["hint"].as_str().unwrap().contains("Start the peer"));
+    assert!(peer["hint"].as_str().unwrap().contains("Start the aggregator"));
     std::fs::remove_file(town.kit_directory("user-2").join("seeds.bin")).unwrap();
     let output = dphe(directory, &["doctor", "--kit", "kits/user-2"]);
     assert!(text(&output.stdout).contains("bad   keys"), "{}", text(&output.stdout));
@@ -549,7 +616,7 @@ fn seeds_move_into_the_data_directory_at_the_first_start() {
     assert!(text(&output.stdout).contains("bad   data"), "{}", text(&output.stdout));
     done(directory, &["doctor", "--kit", "kits/key-generator", "--data", "data"]);
     // a backup is the same data, and has no file of the kit
-    done(directory, &["backup", "--kit", "kits/key-generator", "--data", "data", "--to", "copy"]);
+    done(directory, &["backup", "--kit", "kits/key-generator", "--data", "data", "--output", "copy"]);
     runs(directory, &generator("copy"));
     let names: Vec<_> =
         std::fs::read_dir(directory.join("copy")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -567,7 +634,7 @@ fn seeds_move_into_the_data_directory_at_the_first_start() {
     for damaged in [&b""[..], b"moved_to = \"12\"", b"moved_to = \"00\"\nmore = 1", &[0xff; 40]] {
         std::fs::write(kit.join("seeds.bin"), damaged).unwrap();
         let error = refused(directory, &generator("fresh"));
-        assert!(error.contains("seeds.bin does not belong to this kit"), "{error}");
+        assert!(error.contains("seeds.bin is damaged") && error.contains("from a backup"), "{error}");
     }
 }
 

@@ -114,7 +114,7 @@ fn every_payload_and_split_runs() {
                 "data.csv",
                 "--plain",
                 "--rounds=3",
-                "--message",
+                "--payload",
                 message,
                 "--share=0.5",
                 "--format=json",
@@ -171,12 +171,12 @@ fn bad_input_is_refused_with_an_error_and_a_hint() {
     let nan = simulate("nan.csv", &[]);
     assert!(nan.contains("nan.csv") && nan.contains("finite"), "{nan}");
     assert!(simulate("one.csv", &[]).contains("try") || simulate("one.csv", &[]).contains("need"));
-    assert!(simulate("data.csv", &["--users=2"]).contains("at least 3"));
+    assert!(simulate("data.csv", &["--users=2"]).contains("from 3 to"));
     assert!(simulate("data.csv", &["--users=1000"]).contains("samples"));
     assert!(simulate("data.csv", &["--share=0"]).contains("share"));
     assert!(simulate("data.csv", &["--strength=-1"]).contains("strength"));
     assert!(simulate("data.csv", &["--epochs=0"]).contains("epochs"));
-    assert!(simulate("data.csv", &["--message=rotate", "--profile=sparse"]).contains("rotate"));
+    assert!(simulate("data.csv", &["--payload=rotate", "--profile=sparse"]).contains("rotate"));
     assert!(simulate("data.csv", &["--bits=1024"]).contains("1024"));
     assert!(simulate("data.csv", &["-o", "data.csv"]).contains("data.csv"));
 }
@@ -186,7 +186,7 @@ fn plan_estimates_costs_and_recommends_a_profile() {
     let directory = directory();
     let plan = json(
         directory.path(),
-        &["plan", "--classes=10", "--features=200", "--bits=2048", "--noise=fast", "--format=json"],
+        &["plan", "--class-count=10", "--feature-count=200", "--bits=2048", "--noise=fast", "--format=json"],
     );
     let way = |message: &str| {
         plan["ways"].as_array().unwrap().iter().find(|way| way["payload"] == message).unwrap().clone()
@@ -209,7 +209,15 @@ fn bench_learn_prints_four_numbers() {
     let directory = directory();
     let fit = json(
         directory.path(),
-        &["bench", "learn", "--data", "data.csv", "--penalty=elasticnet", "--alpha=0.01", "--format=json"],
+        &[
+            "bench",
+            "learn",
+            "--features",
+            "data.csv",
+            "--penalty=elasticnet",
+            "--strength=0.01",
+            "--format=json",
+        ],
     );
     assert_eq!(fit["samples"], 30 * CLASSES);
     assert!(fit["fit_s"].as_f64().unwrap() > 0.0 && fit["objective"].as_f64().unwrap() > 0.0);

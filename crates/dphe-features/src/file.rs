@@ -92,6 +92,14 @@ impl Default for ReadOptions {
 pub fn read_table(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Error> {
     let metadata = path.metadata().map_err(Error::read(path))?;
     if metadata.is_dir() {
+        if !path.join("features.npy").exists() {
+            return Err(bad(
+                path,
+                "the directory has no features.npy",
+                "If it holds photos, compute their features first: `dphe extract DIRECTORY --network NETWORK.onnx -o \
+                 features.npz`.",
+            ));
+        }
         return read_arrays(&path.join("features.npy"), options);
     }
     if metadata.len() == 0 {

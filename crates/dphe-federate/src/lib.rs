@@ -11,7 +11,7 @@
 //! | [`vector`] | vectors of any kind as updates, and sums as averages |
 //! | `task` | [`propose`] a task for a model |
 //! | `moments` | the [`Standardization`] of features that nobody collects |
-//! | `start` | the [`Start`] of a simulation: initial weights, learner and task |
+//! | `start` | the [`StartingPoint`] of a simulation: initial weights, learner and task |
 //! | `simulate` | a [`Simulation`] of many rounds in one process |
 //! | `cluster` | a [`Clustering`] of many rounds in one process |
 //! | `scenario` | who holds which samples |
@@ -46,6 +46,6 @@ pub use round::{Applied, LocalRound, RoundResidual, RoundRules};
 pub use scenario::{Scenario, ScenarioParams, Split};
 pub use simulate::{Participation, Simulation, SimulationParams};
 pub use spec::{DEFAULT_OUTSIZE, EncryptionSpec, LearnerSpec, Named, PayloadName, PayloadSize, UnknownName};
-pub use start::Start;
+pub use start::StartingPoint;
 pub use stopwatch::Stopwatch;
 pub use task::{ModelSize, propose};

@@ -18,7 +18,7 @@ const L1_RATIO: f64 = 0.5;
 
 /// What the rounds of a simulation start from.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct StartingPoint {
     /// The initial weights.
     pub weights: Weights,
     /// How users learn in the rounds.
@@ -29,7 +29,7 @@ pub struct Start {
     pub controller: Option<StrengthController>,
 }
 
-impl Start {
+impl StartingPoint {
     /// Trains the initial weights on the public initial data, and finds the strength of L1 if the payload needs it.
     ///
     /// # Errors

@@ -191,10 +191,8 @@ impl Findings {
             (PartyId::KeyGenerator, Some(_)) => kit.decryption_key(b"").map(drop),
             (PartyId::User(_), None) => kit.user_keys().map(drop),
             (PartyId::User(_), Some(_)) => kit.encryption_key().map(drop),
-            (PartyId::Aggregator, None) => kit.aggregator_keys().and_then(|_| kit.initial_model()).map(drop),
-            (PartyId::Aggregator, Some(_)) => {
-                kit.encryption_key().and_then(|_| kit.initial_model()).map(drop)
-            }
+            (PartyId::Aggregator, None) => kit.aggregator_keys().map(drop),
+            (PartyId::Aggregator, Some(_)) => kit.encryption_key().map(drop),
         };
         match read {
             Ok(()) if kit.party() == PartyId::KeyGenerator => {
@@ -204,9 +202,22 @@ impl Findings {
             Ok(()) => self.ok("keys", "the keys can be read and belong to this task".into()),
             Err(error) => self.bad("keys", error.to_string(), error.hint()),
         }
+        self.models(kit);
         match moved {
             Some(store) => self.ok("seeds", format!("they moved into the data {store} at the first start")),
             None => self.ok("seeds", "they are in the kit, and move into the data at the first start".into()),
+        }
+    }
+
+    /// Checks the models that rounds start from.
+    fn models(&mut self, kit: &Kit) {
+        let weights = match kit.party() {
+            PartyId::KeyGenerator => Ok(()),
+            PartyId::Aggregator | PartyId::User(_) => kit.initial_model().map(drop),
+        };
+        match weights.and_then(|()| kit.start().map(drop)) {
+            Ok(()) => self.ok("model", "the initial model can be read and is the one of the roster".into()),
+            Err(error) => self.bad("model", error.to_string(), error.hint()),
         }
     }
 
@@ -270,9 +281,8 @@ impl Findings {
                 self.ok("peer", format!("the {} answers and has the right identity", party_name(peer)));
                 self.clock(answer.date);
             }
-            Err(error @ Error::Client(ClientError::Transport { .. })) => {
-                let hint = Some("Start the peer, and check its address and the firewalls in between.".into());
-                self.bad("peer", error.to_string(), hint);
+            Err(Error::Client(error @ ClientError::Transport { fault, .. })) => {
+                self.bad("peer", error.to_string(), Some(fault.hint(peer)));
             }
             Err(error) => self.bad("peer", error.to_string(), error.hint()),
         }

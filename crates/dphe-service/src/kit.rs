@@ -4,6 +4,7 @@
 //! | file | in the kit of | contents |
 //! | --- | --- | --- |
 //! | `kit.toml` | all | the party's name, and the hash of the roster |
+//! | `README.txt` | all | what to do with the kit |
 //! | `task.toml` | all | the task file |
 //! | `roster.bin` | all | the roster, signed by the key generator |
 //! | `identity.key` | all, secret | the private key of the party's identity, for messages and TLS |
@@ -113,6 +114,24 @@ pub enum KitError {
         /// The reason.
         reason: String,
     },
+    /// A file of the kit is damaged.
+    #[error("{} is damaged: {reason}", file.display())]
+    Damaged {
+        /// The damaged file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Other users of this machine can read a secret of the kit.
+    #[error("{} is secret, but others on this machine can read it (mode {mode:o})", file.display())]
+    ReadableByOthers {
+        /// The kit's directory.
+        folder: PathBuf,
+        /// The file.
+        file: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The kit belongs to a party with another role.
     #[error("this kit belongs to {} and cannot start {wanted}", party_name(*found))]
     Role {
@@ -212,6 +231,15 @@ impl KitError {
             Self::Foreign { .. } => {
                 "Copy the whole kit again. Files from different `dphe keygen` runs cannot be mixed.".into()
             }
+            Self::Damaged { file, .. } if file.ends_with(IDENTITY) => {
+                "Restore it from a backup. Without one, this party needs a new identity: see \"Members get a new \
+                 identity\" in docs/operations.md."
+                    .into()
+            }
+            Self::Damaged { .. } => {
+                "Restore it from a backup of the kit, or copy it again from the kit that was handed over.".into()
+            }
+            Self::ReadableByOthers { folder, .. } => format!("Run `chmod -R go= {}`.", folder.display()),
             Self::Role { found: PartyId::User(_), .. } => "Run `dphe join` with this kit.".into(),
             Self::Role { found: found @ (PartyId::Aggregator | PartyId::KeyGenerator), .. } => {
                 format!("Run `dphe serve {}` with this kit.", party_name(*found))
@@ -293,7 +321,7 @@ impl Kit {
         if file.format != FORMAT {
             return Err(not_a_kit(format!(
                 "the kit has format {}, but this program reads format {FORMAT}; make new kits with `dphe keygen`, and \
-                 start the new task from the old model with `dphe init --start-from`",
+                 start the new task from the old model with `dphe init --model`",
                 file.format
             ))
             .into());
@@ -302,7 +330,8 @@ impl Kit {
             .ok_or_else(|| not_a_kit(format!("kit.toml names an unknown party {:?}", file.party)))?;
         let task_file = TaskFile::read(&folder.join("task.toml"))?;
         let text = read(folder, "task.toml")?;
-        let roster = Roster::decode_with(&read(folder, "roster.bin")?, key_lengths)?;
+        let roster = Roster::decode_with(&read(folder, "roster.bin")?, key_lengths)
+            .map_err(|error| damaged(folder, "roster.bin", error))?;
         let foreign =
             |name: &str, reason: &str| KitError::Foreign { file: folder.join(name), reason: reason.into() };
         if hex::encode(roster.hash().as_bytes()) != file.roster_hash {
@@ -493,7 +522,8 @@ impl Kit {
             SeedsFile::Moved(moved) => {
                 let bytes = moved.encryption_key.as_ref().ok_or_else(|| self.foreign_seeds())?;
                 let config = self.roster.task().config();
-                Ok(self.key_lengths.encryption_key(config, bytes).map_err(dphe::Error::Key)?)
+                let key = self.key_lengths.encryption_key(config, bytes);
+                Ok(key.map_err(|error| damaged(&self.folder, SEEDS, error))?)
             }
         }
     }
@@ -540,7 +570,8 @@ impl Kit {
 
     fn user_keys_in(&self, seeds: &[u8]) -> Result<UserKeys, Error> {
         let user = self.user()?;
-        let keys = UserKeys::from_secret_bytes_with(seeds, self.key_lengths)?;
+        let keys = UserKeys::from_secret_bytes_with(seeds, self.key_lengths)
+            .map_err(|error| damaged(&self.folder, SEEDS, error))?;
         if keys.user() != user || keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
@@ -549,7 +580,8 @@ impl Kit {
 
     fn aggregator_keys_in(&self, seeds: &[u8]) -> Result<AggregatorKeys, Error> {
         self.check_is_aggregator()?;
-        let keys = AggregatorKeys::from_secret_bytes_with(seeds, self.key_lengths)?;
+        let keys = AggregatorKeys::from_secret_bytes_with(seeds, self.key_lengths)
+            .map_err(|error| damaged(&self.folder, SEEDS, error))?;
         if keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
@@ -572,8 +604,8 @@ impl Kit {
         let model =
             std::fs::read(&path).map_err(|source| KeyFileError::Read { path: path.clone(), source })?;
         if Digest::of_model(&model) != self.roster.initial_model() {
-            let reason = "the roster has the digest of another initial model".into();
-            return Err(KitError::Foreign { file: path, reason }.into());
+            let reason = "the file is damaged, or the roster has another initial model".into();
+            return Err(KitError::Damaged { file: path, reason }.into());
         }
         Ok(model)
     }
@@ -638,11 +670,17 @@ impl Kit {
             return Err(self.role("the key generator").into());
         }
         let sealed = read_secret(&self.folder, "paillier.key")?;
-        Ok(self.key_lengths.decryption_key(self.roster.task().config(), &sealed, passphrase)?)
+        let key = self.key_lengths.decryption_key(self.roster.task().config(), &sealed, passphrase);
+        key.map_err(|error| match error {
+            // what a person can get wrong
+            error @ dphe_paillier::Error::KeyEncrypted => error.into(),
+            error => damaged(&self.folder, "paillier.key", error).into(),
+        })
     }
 
     fn key_generator_in(&self, seeds: &[u8], key: DecryptionKey) -> Result<KeyGenerator, Error> {
-        let keys = KeyGenerator::from_secret_bytes_with(seeds, key, self.key_lengths)?;
+        let keys = KeyGenerator::from_secret_bytes_with(seeds, key, self.key_lengths)
+            .map_err(|error| damaged(&self.folder, SEEDS, error))?;
         if keys.task() != self.roster.task() {
             return Err(self.foreign_seeds().into());
         }
@@ -686,15 +724,27 @@ fn identity_file(folder: &Path, given: Option<&Path>) -> Result<PathBuf, Error> 
 fn read_identity(path: &Path) -> Result<IdentityKey, Error> {
     let file = key_file::read_up_to(path, MAX_BYTES)?;
     file.refuse_readable_by_others()?;
-    Ok(IdentityKey::from_secret_bytes(&file.bytes)?)
+    let damaged = |error: dphe::Error| KitError::Damaged { file: path.into(), reason: error.to_string() };
+    Ok(IdentityKey::from_secret_bytes(&file.bytes).map_err(damaged)?)
+}
+
+/// Returns the error of a file that cannot be decoded.
+fn damaged(folder: &Path, name: &str, reason: impl std::fmt::Display) -> KitError {
+    KitError::Damaged { file: folder.join(name), reason: reason.to_string() }
 }
 
 fn read(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, KeyFileError> {
     Ok(key_file::read_up_to(&folder.join(name), MAX_BYTES)?.bytes)
 }
 
-fn read_secret(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, KeyFileError> {
+fn read_secret(folder: &Path, name: &str) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
     let file = key_file::read_up_to(&folder.join(name), MAX_BYTES)?;
-    file.refuse_readable_by_others()?;
-    Ok(file.bytes)
+    match file.refuse_readable_by_others() {
+        Ok(()) => Ok(file.bytes),
+        // a kit that was copied without its modes has several such files
+        Err(KeyFileError::ReadableByOthers { path, mode }) => {
+            Err(KitError::ReadableByOthers { folder: folder.into(), file: path, mode }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }

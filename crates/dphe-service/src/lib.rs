@@ -11,7 +11,7 @@
 //! | [`learning`] | training and the model in a service, with [`dphe_federate`]; the user's residual |
 //! | [`samples`], [`model`] | labelled samples and trained models as files |
 //! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
-//! | [`telemetry`], [`tensorboard`] | log output and metrics |
+//! | [`telemetry`], [`tensorboard`], `reminder` | log output, metrics, and warnings that are repeated |
 //! | [`chart`], [`html`], [`hex`], [`files`] | SVG charts, HTML, hexadecimal text, files that are written atomically |
 //! | `error`, `names` | [`Error`]; enums as names in JSON |
 
@@ -29,6 +29,7 @@ pub mod learning;
 pub mod model;
 mod names;
 pub mod party;
+mod reminder;
 pub mod samples;
 pub mod service;
 pub mod store;

@@ -11,6 +11,16 @@ pub fn party_name(party: PartyId) -> String {
     }
 }
 
+/// Returns a list of users for people, such as `1, 2, 5`. A long list ends with how many more there are.
+pub fn list_of_users(users: &[u32]) -> String {
+    const SHOWN: usize = 50;
+    let shown: Vec<String> = users.iter().take(SHOWN).map(u32::to_string).collect();
+    match users.len().checked_sub(SHOWN) {
+        None | Some(0) => shown.join(", "),
+        Some(more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// Returns the party with this name.
 pub fn party_of(name: &str) -> Option<PartyId> {
     match name {
@@ -27,6 +37,14 @@ pub fn party_of(name: &str) -> Option<PartyId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lists_of_users_end_with_a_count() {
+        assert_eq!(list_of_users(&[]), "");
+        assert_eq!(list_of_users(&[2, 7]), "2, 7");
+        let many: Vec<u32> = (1..=53).collect();
+        assert!(list_of_users(&many).ends_with("49, 50 and 3 more"));
+    }
 
     #[test]
     fn party_names_have_one_form() {

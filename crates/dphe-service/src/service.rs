@@ -84,7 +84,18 @@ fn start_observing(options: &mut ServiceOptions, page: Option<Router>, shutdown:
         let mut router = observe::router(options.metrics.clone());
         let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         match page {
-            Some(page) if loopback => router = router.merge(page),
+            Some(page) if loopback => {
+                if let Ok(address) = listener.local_addr() {
+                    // the log output must not contain the token itself
+                    let token = "in the file dashboard.token of the kit";
+                    tracing::info!(
+                        dashboard = format!("http://{address}/"),
+                        token,
+                        "the dashboard can be opened"
+                    );
+                }
+                router = router.merge(page);
+            }
             // the token would cross the network unencrypted
             Some(_) => tracing::info!("the dashboard is off: it needs a loopback address"),
             None => {}

@@ -123,6 +123,17 @@ impl TryFrom<String> for Milliseconds {
     }
 }
 
+impl std::fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            time if time != 0 && time % 3_600_000 == 0 => write!(f, "{}h", time / 3_600_000),
+            time if time != 0 && time % 60_000 == 0 => write!(f, "{}m", time / 60_000),
+            time if time % 1_000 == 0 => write!(f, "{}s", time / 1_000),
+            time => write!(f, "{time}ms"),
+        }
+    }
+}
+
 impl std::str::FromStr for Milliseconds {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -316,6 +327,13 @@ mod tests {
     use dphe_paillier::NoiseMode;
 
     use super::*;
+
+    #[test]
+    fn times_are_written_as_they_are_read() {
+        for text in ["0s", "1ms", "1500ms", "30s", "10m", "90m", "2h"] {
+            assert_eq!(text.parse::<Milliseconds>().unwrap().to_string(), text);
+        }
+    }
 
     fn parse(text: &str) -> Result<TaskFile, TaskFileError> {
         TaskFile::parse(text, Path::new("task.toml"))

@@ -99,6 +99,7 @@ pub struct Metrics {
     refusals: Mutex<BTreeMap<&'static str, (u64, SystemTime)>>,
     rounds: Mutex<Rounds>,
     phase: Mutex<Option<Phase>>,
+    accuracy: Mutex<Option<f64>>,
     started: SystemTime,
 }
 
@@ -128,6 +129,7 @@ impl Default for Metrics {
             refusals: Mutex::default(),
             rounds: Mutex::new(Rounds { endings: BTreeMap::new(), since: Instant::now(), last: None }),
             phase: Mutex::default(),
+            accuracy: Mutex::default(),
             started: SystemTime::now(),
         }
     }
@@ -186,6 +188,13 @@ impl Metrics {
     pub fn set_phase(&self, phase: Option<Phase>) {
         if let Ok(mut now) = self.phase.lock() {
             *now = phase;
+        }
+    }
+
+    /// Notes the accuracy of the latest model on held-out samples.
+    pub fn measured(&self, accuracy: f64) {
+        if let Ok(mut latest) = self.accuracy.lock() {
+            *latest = Some(accuracy);
         }
     }
 
@@ -282,6 +291,10 @@ impl Metrics {
             let help = "Seconds from the end of the previous round, or from the start, to the end of the last round.";
             plain(&mut out, "dphe_last_round_seconds", "gauge", help, seconds);
         }
+        if let Some(accuracy) = self.accuracy.lock().ok().and_then(|accuracy| *accuracy) {
+            let help = "The accuracy of the latest model on held-out samples, from 0 to 1.";
+            plain(&mut out, "dphe_accuracy", "gauge", help, accuracy);
+        }
         let start = since_epoch(self.started);
         plain(&mut out, "process_start_time_seconds", "gauge", "When the party started.", start);
         for (name, kind, help, value) in own_process() {
@@ -330,6 +343,8 @@ mod tests {
         metrics.ended(Some(Ending::Published));
         metrics.opened(Outcome::Failed);
         metrics.suspects.set(2);
+        assert!(!metrics.render().contains("dphe_accuracy"), "nothing was measured yet");
+        metrics.measured(0.5);
         metrics.set_phase(Some(AggregatorPhase::Collecting.into()));
         let text = metrics.render();
         assert!(text.contains("\ndphe_round 7\n"), "{text}");
@@ -341,6 +356,7 @@ mod tests {
         assert!(text.contains("\ndphe_suspects 2\n"), "{text}");
         assert!(text.contains("dphe_phase{phase=\"collecting\"} 1\n"), "{text}");
         assert!(text.contains("dphe_phase{phase=\"idle\"} 0\n"), "{text}");
+        assert!(text.contains("\ndphe_accuracy 0.5\n"), "{text}");
         assert!(text.contains("\ndphe_last_round_seconds 0"), "{text}");
         // every line is a comment, or a name and a number
         for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -13,8 +13,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, public_key_to_spki};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, PeerIncompatible, ServerConfig,
-    SignatureAlgorithm, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
+    PeerIncompatible, ServerConfig, SignatureAlgorithm, SignatureScheme,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -120,6 +120,63 @@ impl ClientTls {
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
+}
+
+/// Returns whether a connection failed because one side does not accept the identity of the other.
+pub(crate) fn refuses_identity(error: &std::io::Error) -> bool {
+    let error = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    error.is_some_and(|error| *error == NOT_ALLOWED || is_refusal_of_peer(error))
+}
+
+/// Why a handshake with a client failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HandshakeProblem {
+    /// The client's identity is not in the roster, or its role may not connect here.
+    UnknownIdentity,
+    /// The client does not accept this service's identity.
+    RefusesUs,
+    /// The client does not speak TLS as the parties do.
+    OtherProgram,
+    /// The connection ended during the handshake.
+    Closed,
+}
+
+impl HandshakeProblem {
+    pub(crate) fn of(error: &std::io::Error) -> Self {
+        match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+            Some(error) if *error == NOT_ALLOWED => Self::UnknownIdentity,
+            Some(error) if is_refusal_of_peer(error) => Self::RefusesUs,
+            Some(_) => Self::OtherProgram,
+            None => Self::Closed,
+        }
+    }
+
+    /// Returns the reason and a hint for the operator, unless the problem is not worth a warning.
+    pub(crate) fn text(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::UnknownIdentity => Some((
+                "the identity of the peer is not in this roster",
+                "If it is a party of this task, its kit is from another run of `dphe keygen`, or one of the kits \
+                 lacks a roster change. Compare the hash of the roster that `dphe doctor` prints.",
+            )),
+            Self::RefusesUs => Some((
+                "the peer does not accept the identity of this service",
+                "If it is a party of this task, its kit is from another run of `dphe keygen`. Compare the hash of the \
+                 roster that `dphe doctor` prints.",
+            )),
+            Self::OtherProgram => Some((
+                "the peer is not a party of this task",
+                "Browsers, curl and version 0.1.0 cannot connect. Use the address of `--observe` to monitor a service.",
+            )),
+            Self::Closed => None,
+        }
+    }
+}
+
+/// Returns whether the peer said that it does not accept this party's identity. The TLS library sends this alert when a
+/// verifier refuses a key.
+fn is_refusal_of_peer(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::AlertReceived(AlertDescription::AccessDenied))
 }
 
 /// Returns an identity as TLS sends it.

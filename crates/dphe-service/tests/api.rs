@@ -135,7 +135,7 @@ async fn openapi_describes_every_route() {
                     Ok(answer) => answer.status.as_u16(),
                     Err(ClientError::Problem(problem)) => problem.status,
                     // a response to HEAD has no body, so the status is in the text
-                    Err(ClientError::Transport { what }) if method == Method::HEAD => {
+                    Err(ClientError::Transport { what, .. }) if method == Method::HEAD => {
                         let digits = what.split("answered ").nth(1).unwrap();
                         digits[..3].parse().unwrap()
                     }

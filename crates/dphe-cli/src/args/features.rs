@@ -37,6 +37,11 @@ pub(crate) struct ReadArgs {
 }
 
 impl FeatureArgs {
+    /// Returns whether no file is given, so that the bundled digits are used.
+    pub(crate) fn is_bundled(&self) -> bool {
+        self.path.is_none()
+    }
+
     /// Returns the name of the file for messages.
     pub(crate) fn name(&self) -> PathBuf {
         self.path.clone().unwrap_or_else(|| PathBuf::from("the digits"))

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use dphe::Profile;
-use dphe_federate::{LearnerSpec, Named as _, PayloadName, Start};
+use dphe_federate::{LearnerSpec, Named as _, PayloadName, StartingPoint};
 use dphe_learn::linear::{Loss, SgdParams, Stable};
 use dphe_learn::{Dataset, Error, Seed, Weights};
 
@@ -12,9 +12,9 @@ use crate::args::one_of;
 
 #[derive(Args, Debug)]
 pub(crate) struct LearnerArgs {
-    /// What an update carries
-    #[arg(long, alias = "message", value_parser = one_of::<PayloadName>(), default_value_t = PayloadName::Rotate)]
-    pub(crate) payload: PayloadName,
+    /// What an update carries [default: rotate, or d-block for the profiles sparse and paper]
+    #[arg(long, value_parser = one_of::<PayloadName>())]
+    payload: Option<PayloadName>,
     /// The share of the model that an update carries [default: 0.1]
     #[arg(long, value_parser = share)]
     share: Option<f64>,
@@ -27,11 +27,11 @@ pub(crate) struct LearnerArgs {
     /// The loss that training minimises
     #[arg(long, value_parser = one_of::<Loss>(), default_value = Loss::Hinge.as_str())]
     loss: Loss,
-    /// The strength of the penalty (found automatically for w-l1 and d-l1)
-    #[arg(long, default_value_t = 1e-3)]
+    /// The strength of the penalty; w-l1 and d-l1 find their own
+    #[arg(long, default_value_t = 1e-3, value_parser = strength, allow_negative_numbers = true)]
     strength: f64,
     /// Passes over a user's samples per round
-    #[arg(long, default_value_t = 5, value_parser = at_most(10_000))]
+    #[arg(long, default_value_t = 5, value_parser = between(1, 10_000))]
     epochs: usize,
 }
 
@@ -43,6 +43,25 @@ pub(crate) fn at_most(most: usize) -> impl Fn(&str) -> Result<usize, String> + C
     }
 }
 
+/// Parses a count between two bounds.
+pub(crate) fn between(
+    least: usize,
+    most: usize,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse::<usize>() {
+        Ok(count) if (least..=most).contains(&count) => Ok(count),
+        _ => Err(format!("it must be a whole number from {least} to {most}")),
+    }
+}
+
+/// Parses the strength of a penalty.
+fn strength(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(strength) if strength >= 0.0 && strength.is_finite() => Ok(strength),
+        _ => Err("it must be 0 or more, such as 0.001".into()),
+    }
+}
+
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
@@ -51,14 +70,21 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 }
 
 impl LearnerArgs {
+    pub(crate) fn payload(&self) -> PayloadName {
+        self.payload.unwrap_or(match self.profile {
+            None | Some(Profile::Full) => PayloadName::Rotate,
+            Some(Profile::Sparse | Profile::Paper) => PayloadName::DBlock,
+        })
+    }
+
     pub(crate) fn profile(&self) -> Profile {
-        self.profile.unwrap_or_else(|| self.payload.default_profile())
+        self.profile.unwrap_or_else(|| self.payload().default_profile())
     }
 
     /// The learner with steps for these samples and L2.
     pub(crate) fn spec(&self, squared_radius: f64) -> LearnerSpec {
         LearnerSpec {
-            payload: self.payload,
+            payload: self.payload(),
             share: self.share,
             capacity: self.capacity,
             feedback: LearnerSpec::default_feedback(),
@@ -78,8 +104,8 @@ impl LearnerArgs {
         initial: &Dataset,
         seed: &Seed,
         threads: NonZeroUsize,
-    ) -> Result<Start, dphe_federate::Error> {
-        Start::train(
+    ) -> Result<StartingPoint, dphe_federate::Error> {
+        StartingPoint::train(
             self.spec(Stable::for_features(initial.features()).squared_radius),
             initial,
             seed,

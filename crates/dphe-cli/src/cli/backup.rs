@@ -20,15 +20,15 @@ pub(crate) struct Backup {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// The directory of the copy; it must not exist
-    #[arg(long, value_name = "DIR")]
-    to: PathBuf,
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
 }
 
 impl Backup {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let kit = Kit::read_with(&self.kit, paper_keys())?;
-        let made = block_on(back_up(&kit, &self.data, &self.to))??;
-        println!("copy         {}: {} bytes", self.to.display(), made.bytes);
+        let made = block_on(back_up(&kit, &self.data, &self.output))??;
+        println!("copy         {}: {} bytes", self.output.display(), made.bytes);
         println!("log          {} records, head {}", made.log.records, &made.log.head[..16]);
         if made.again > 0 {
             println!("repeated     {} times, because the party was writing", made.again);

@@ -45,7 +45,7 @@ pub(crate) struct Common {
     paper: bool,
     /// How noise is generated
     #[arg(long, value_parser = one_of::<NoiseMode>(), default_value = NoiseMode::Secure.name())]
-    mode: NoiseMode,
+    noise: NoiseMode,
     /// The output format
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,

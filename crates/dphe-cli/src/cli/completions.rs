@@ -13,7 +13,10 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        clap_complete::generate(self.shell, &mut Cli::command(), "dphe", &mut std::io::stdout());
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "dphe", &mut script);
+        // not straight to standard output, whose reader may close it early
+        print!("{}", String::from_utf8_lossy(&script));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use dphe_features::{FeatureTable, Summary, TableLabels, read_table};
 
 use super::CliError;
 use crate::args::{ReadArgs, TableFormat};
+use crate::terminal::print_entry;
 
 /// The number of classes that are listed.
 const LISTED: usize = 12;
@@ -35,7 +36,7 @@ impl DataCommand {
 #[derive(Args)]
 struct Input {
     /// A .npz, .npy, .csv, .tsv, .svmlight or .parquet file, or a directory with features.npy and labels.npy
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FEATURES")]
     path: PathBuf,
     #[command(flatten)]
     read: ReadArgs,
@@ -121,7 +122,8 @@ fn print(table: &FeatureTable, summary: &Summary) {
     }
     if let Some(source) = table.source() {
         println!("network      {}", source.model_digest);
-        println!("prepared     {}", source.preprocessing);
+        // spaces, so that the line can be wrapped
+        print_entry("prepared", &source.preprocessing.replace(",\"", ", \""));
     }
     println!(
         "not finite   {} NaN, {} infinite, in {} samples",

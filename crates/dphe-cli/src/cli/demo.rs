@@ -4,6 +4,8 @@ mod output;
 mod parties;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::digits;
@@ -24,11 +26,12 @@ use dphe_service::task_file::TaskFile;
 
 use self::output::{Outcome, ProfileOutcome};
 use self::parties::{Parties, Published};
-use super::key::generate;
+use super::key::generate_until;
 use super::{CliError, key_bits, os_rng};
 use crate::args::one_of;
 use crate::files;
-use crate::processes::free_ports;
+use crate::processes::{free_ports, stopped_by_signal};
+use crate::terminal::print_text;
 
 /// The number of epochs for the initial weights, and for a user that trains alone.
 const INITIAL_EPOCHS: usize = 20;
@@ -71,29 +74,32 @@ struct Setting {
 impl Demo {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let begin = Instant::now();
+        let stopped = stopped_by_signal()?;
         // created first, so that an error does not come after a long run
         key_bits(self.bits, false)?;
         let directory = self.directory()?;
         let setting = Setting::new()?;
-        println!(
-            "{} users each hold about {} images of handwritten digits that they do not share.",
+        print_text(&format!(
+            "{} users each hold about {} images of handwritten digits that they do not share. Together they train a \
+             classifier with {} weights in {} rounds. Updates are encrypted with a {}-bit key. Only the sum of each \
+             round is decrypted.\n",
             setting.scenario.users.len(),
-            setting.scenario.users[0].len()
-        );
-        println!(
-            "Together they train a classifier with {} weights in {} rounds.\nUpdates are encrypted with a {}-bit key. Only the sum of each round is decrypted.\n",
+            setting.scenario.users[0].len(),
             setting.initial.dimension(),
             self.rounds,
             self.bits
-        );
+        ));
         let profiles = match self.profile {
             Some(profile) => vec![profile],
             None => vec![Profile::Sparse, Profile::Full],
         };
         let last = profiles.last().copied().unwrap_or(Profile::Full);
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut page_port) = (Vec::new(), 0);
         for profile in profiles {
-            outcomes.push(self.train(profile, &setting, &directory.join(profile.as_str()))?);
+            let (outcome, port) =
+                self.train(profile, &setting, &directory.join(profile.as_str()), &stopped)?;
+            outcomes.push(outcome);
+            page_port = port;
         }
         let outcome = Outcome::new(&setting, self.bits, outcomes, begin.elapsed())?;
         outcome.print();
@@ -102,7 +108,7 @@ impl Demo {
             .map_err(|source| CliError::Output { path: page.clone(), source })?;
         outcome.print_end(&directory, &page);
         if self.keep {
-            Parties::keep(&directory.join(last.as_str()), last)?;
+            Parties::keep(&directory.join(last.as_str()), last, page_port, stopped)?;
         }
         Ok(())
     }
@@ -131,19 +137,21 @@ impl Demo {
         Err(CliError::Output { path: last.0, source: last.1 })
     }
 
-    /// Runs one task from its task file to its last round.
+    /// Runs one task from its task file to its last round. Also returns the port of the dashboard.
     fn train(
         &self,
         profile: Profile,
         setting: &Setting,
         directory: &Path,
-    ) -> Result<ProfileOutcome, CliError> {
+        stopped: &Arc<AtomicBool>,
+    ) -> Result<(ProfileOutcome, u16), CliError> {
         let begin = Instant::now();
         std::fs::create_dir(directory)
             .map_err(|source| CliError::Output { path: directory.into(), source })?;
         let task_file = directory.join("task.toml");
         setting.write(directory)?;
-        let key = generate(key_bits(self.bits, false)?, NoiseMode::Secure, dphe::Threads::all())?;
+        let bits = key_bits(self.bits, false)?;
+        let key = generate_until(stopped, bits, NoiseMode::Secure, dphe::Threads::all())?;
         let made = begin.elapsed();
         // chosen last, so that no other process takes them meanwhile
         let ports = free_ports(3)?;
@@ -155,7 +163,7 @@ impl Demo {
         make_kits(&plan, key, &directory.join("kits"), &Protection::FileMode, &mut os_rng()?)?;
 
         let users = setting.scenario.users.len();
-        let parties = Parties::start(directory, users, SEED, self.rounds, profile, ports[2])?;
+        let parties = Parties::new(directory, profile, ports[2], stopped).start(users, SEED, self.rounds)?;
         let running = Instant::now();
         let Published { models, records } = parties.finish()?;
         let seconds = running.elapsed();
@@ -178,7 +186,8 @@ impl Demo {
                 });
             }
         }
-        Ok(ProfileOutcome::new(profile, &task, accuracies, &plain, records, made, seconds))
+        let outcome = ProfileOutcome::new(profile, &task, accuracies, &plain, records, made, seconds);
+        Ok((outcome, ports[2]))
     }
 
     /// Runs the same rounds in this process without encryption.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::CliError;
 use crate::args::FeatureArgs;
 use crate::args::TableFormat;
+use crate::digits;
 use crate::files;
 use crate::model::Model;
 use crate::page::Page;
@@ -20,6 +21,9 @@ use crate::terminal::{percent, print_rows};
 const MOST_CONFUSED: usize = 10;
 
 /// Measure the accuracy of a model on labelled features
+///
+/// Use samples that the model was not trained on. Without FEATURES, these are the digits that `dphe demo` and `dphe
+/// simulate` hold out by default.
 #[derive(Args, Debug)]
 pub(crate) struct Evaluate {
     /// The model file
@@ -60,7 +64,7 @@ struct ClassReport {
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let model = Model::read(&self.model)?;
-        let samples = self.input.samples()?;
+        let samples = if self.input.is_bundled() { digits::held_out()? } else { self.input.samples()? };
         model.check_classes(samples.kind, &samples.classes, &self.input.name())?;
         model.check_features(samples.data.features().width(), samples.source.as_ref(), &self.input.name())?;
         let (features, labels) = samples.data.standardized(&model.standardizer)?.into_parts();
@@ -70,7 +74,11 @@ impl Evaluate {
             files::replace(&path, report.page().as_bytes())
                 .map_err(|source| CliError::Output { path, source })?;
         }
-        report.print(self.format)
+        report.print(self.format)?;
+        if self.input.is_bundled() && self.format == TableFormat::Table {
+            println!("\nThese are the digits that `dphe demo` and `dphe simulate` hold out by default.");
+        }
+        Ok(())
     }
 }
 

@@ -18,17 +18,17 @@ pub(crate) struct Extract {
     pub(super) photos: PathBuf,
     /// The ONNX network
     #[arg(long, value_name = "FILE")]
-    pub(super) model: PathBuf,
+    pub(super) network: PathBuf,
     /// The output file, .npz
     #[arg(short, long, value_name = "FILE")]
-    pub(super) out: PathBuf,
+    pub(super) output: PathBuf,
     /// The number of threads [default: all cores]
     #[arg(long)]
     pub(super) threads: Option<NonZeroUsize>,
     /// Fail if a photo cannot be read, instead of skipping it
     #[arg(long)]
     pub(super) strict: bool,
-    /// The cache directory, for later runs [default: OUT.cache]
+    /// The cache directory, for later runs [default: OUTPUT.cache]
     #[arg(long, value_name = "DIR")]
     pub(super) cache: Option<PathBuf>,
     /// The tensor that holds the features [default: the last global average pool]
@@ -41,11 +41,11 @@ pub(crate) struct Extract {
     pub(super) format: TableFormat,
 }
 
-/// The preprocessing of photos. The defaults come from a TOML file next to the model, or are those of ImageNet.
+/// The preprocessing of photos. The defaults come from a TOML file next to the network, or are those of ImageNet.
 #[derive(Args)]
 #[cfg_attr(not(feature = "photos"), allow(dead_code, reason = "the options are only read with photos"))]
 pub(super) struct Preparation {
-    /// A TOML file with any of resize, crop, interpolation, mean, std [default: MODEL.toml, if it exists]
+    /// A TOML file with any of resize, crop, interpolation, mean, std [default: NETWORK.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub(super) preprocessing: Option<PathBuf>,
     /// The length of the shorter side after resizing [default: 256]

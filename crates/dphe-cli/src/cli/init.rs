@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dphe::{Profile, TaskId, TaskParams};
+use dphe::{NoiseMode, Profile, TaskId, TaskParams};
 use dphe_features::ReadOptions;
-use dphe_federate::{Named as _, PayloadName};
-use dphe_learn::linear::{Penalty, Schedule, SgdParams, Stable};
-use dphe_learn::{Seed, Standardizer, Weights};
+use dphe_federate::{LearnerSpec, Named as _};
+use dphe_learn::{Seed, Standardizer, Weights, all_cores};
 use dphe_service::model::{About, Model, Training, VERSION};
 use dphe_service::samples::Samples;
 use dphe_service::store::check_task;
@@ -15,8 +14,9 @@ use dphe_service::task_file::{TaskFile, template};
 use rand_core::Rng as _;
 
 use super::{CliError, os_rng};
-use crate::args::one_of;
+use crate::args::{LearnerArgs, one_of};
 use crate::key_file;
+use crate::terminal::print_entry;
 
 /// Write a task file to edit
 #[derive(Args)]
@@ -29,8 +29,8 @@ pub(crate) struct Init {
     #[arg(long, value_name = "FEATURES")]
     public: Option<PathBuf>,
     /// The last model of another task to continue from, copied to initial.safetensors next to the task file
-    #[arg(long, value_name = "MODEL", conflicts_with = "public")]
-    start_from: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", conflicts_with = "public")]
+    model: Option<PathBuf>,
     /// The name of the task
     #[arg(long)]
     name: Option<String>,
@@ -38,76 +38,188 @@ pub(crate) struct Init {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=65_536))]
     users: u32,
     /// The number of rounds
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// The profile of the task
-    #[arg(long, value_parser = one_of::<Profile>(), default_value = Profile::Full.as_str())]
-    profile: Profile,
+    #[command(flatten)]
+    learner: LearnerArgs,
+    /// The key length in bits
+    #[arg(long, default_value_t = 3072)]
+    bits: u32,
+    /// How noise is generated
+    #[arg(long, value_parser = one_of::<NoiseMode>(), default_value = NoiseMode::Secure.name())]
+    noise: NoiseMode,
     /// The address at which users reach the aggregator
-    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:7100")]
+    #[arg(long, value_name = "HOST:PORT", default_value = AGGREGATOR)]
     aggregator: String,
     /// The address at which the aggregator reaches the key generator
-    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:7200")]
+    #[arg(long, value_name = "HOST:PORT", default_value = KEY_GENERATOR)]
     key_generator: String,
 }
 
-/// The number of epochs on the few public samples.
-const EPOCHS: usize = 20;
-const START: &str = "initial.safetensors";
+pub(super) const AGGREGATOR: &str = "localhost:7100";
+pub(super) const KEY_GENERATOR: &str = "localhost:7200";
+/// The name of the initial model, beside the task file.
+pub(super) const START: &str = "initial.safetensors";
 
 impl Init {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let mut id = [0; 16];
-        os_rng()?.fill_bytes(&mut id);
-        let mut values = vec![
-            ("users", self.users.to_string()),
-            ("rounds", self.rounds.to_string()),
-            ("aggregator", quoted(&self.aggregator)),
-            ("key_generator", quoted(&self.key_generator)),
-            ("profile", quoted(self.profile.as_str())),
-            ("count", format!("{{ min = {}, max = {} }}", 3.max(self.users / 2 + 1), self.users)),
-        ];
-        values.extend(self.name.as_deref().map(|name| ("name", quoted(name))));
-        if self.profile != Profile::Full {
-            values.push(("payload", quoted(PayloadName::DBlock.as_str())));
-        }
-        let start = match (&self.public, &self.start_from) {
-            (Some(samples), _) => Some(first_model(samples)?),
-            (None, Some(model)) => Some(last_model(model)?),
+        let start = match (&self.public, &self.model) {
+            (Some(samples), _) => Some(self.first_model(samples)?),
+            (None, Some(model)) => Some(self.last_model(model)?),
+            (None, None) if self.learner.payload().is_sparse_by_l1() => {
+                return Err(CliError::Data {
+                    what: format!(
+                        "the payload {} finds its strength on public samples",
+                        self.learner.payload()
+                    ),
+                    hint: "Pass a few labelled samples with `--public`, or choose another payload.".into(),
+                });
+            }
             (None, None) => None,
         };
-        if let Some((model, squared_radius)) = &start {
-            values.push(("classes", model.weights.classes().to_string()));
-            values.push(("features", model.weights.features().to_string()));
-            values.push(("squared_radius", format!("{squared_radius:?}")));
-            values.push(("initial", quoted(START)));
-        }
-        let text = filled(&template(TaskId::from_bytes(id)), &values);
-        let model = self.file.parent().unwrap_or(Path::new("")).join(START);
-        if start.is_some() && model.exists() {
-            return Err(key_file::KeyFileError::Exists { path: model }.into());
+        // without a model, the template's number of features decides the size of steps
+        let spec = start.as_ref().map_or_else(|| self.learner.spec(f64::NAN), |(_, spec)| spec.clone());
+        let model = start.map(|(model, _)| model);
+        let task = NewTask {
+            name: self.name.as_deref(),
+            users: self.users,
+            rounds: self.rounds,
+            aggregator: &self.aggregator,
+            key_generator: &self.key_generator,
+            spec: &spec,
+            profile: self.learner.profile(),
+            bits: self.bits,
+            noise: self.noise,
+            model: model.as_ref(),
+        };
+        let text = task.text()?;
+        let start = self.file.parent().unwrap_or(Path::new("")).join(START);
+        if model.is_some() && start.exists() {
+            return Err(key_file::KeyFileError::Exists { path: start }.into());
         }
         // checked before writing, because existing files are never overwritten
         let file = TaskFile::parse(&text, &self.file).map_err(dphe_service::Error::from)?;
-        check_size(&file, start.as_ref().map(|(model, _)| &model.weights))?;
+        check_size(&file, model.as_ref().map(|model| &model.weights))?;
         key_file::write_public(&self.file, text.as_bytes())?;
         println!("task file    {}", self.file.display());
-        if let Some((start, _)) = start {
-            start.write(&model)?;
-            println!("model        {}: {}", model.display(), start.about.classes.join(", "));
+        if let Some(model) = model {
+            model.write(&start)?;
+            print_entry("model", &format!("{}: {}", start.display(), model.about.classes.join(", ")));
         }
+        print_entry("rounds", &floor_note(&file));
         let file = self.file.display();
-        println!("next         Agree on the task file. Then each party runs");
-        println!("             `dphe keygen {file} --request PARTY`.");
+        print_entry(
+            "next",
+            &format!("Agree on the task file. Then each party runs\n`dphe keygen {file} --request PARTY`."),
+        );
         Ok(())
     }
+
+    /// Reads the last model of another task, from which this one continues.
+    fn last_model(&self, path: &Path) -> Result<(Model, LearnerSpec), CliError> {
+        let model = Model::read(path)?;
+        // `1 + mean |x|^2` of standardised features
+        let squared_radius = 1.0 + model.weights.features() as f64;
+        Ok((model, self.learner.spec(squared_radius)))
+    }
+
+    /// Trains the initial model on public samples, as `dphe simulate` does.
+    fn first_model(&self, path: &Path) -> Result<(Model, LearnerSpec), CliError> {
+        let samples = Samples::read(path, &ReadOptions::default())?;
+        let standardizer = Standardizer::fit(samples.data.features());
+        let data = samples.data.standardized(&standardizer)?;
+        let start = self.learner.start(&data, &Seed::new(0), all_cores())?;
+        let about = About {
+            version: VERSION,
+            classes: samples.classes,
+            labels: samples.kind,
+            clip: standardizer.clip(),
+            feature_model: samples.source.as_ref().map(|source| source.model_digest.clone()),
+            preprocessing: samples.source.as_ref().map(|source| source.preprocessing.clone()),
+            training: Training::default(),
+        };
+        Ok((Model { weights: start.weights, standardizer, about }, start.spec))
+    }
+}
+
+/// A task file to be written.
+pub(super) struct NewTask<'a> {
+    pub(super) name: Option<&'a str>,
+    pub(super) users: u32,
+    pub(super) rounds: u64,
+    pub(super) aggregator: &'a str,
+    pub(super) key_generator: &'a str,
+    /// How users learn. The size of steps is not a number if the template's is to be kept.
+    pub(super) spec: &'a LearnerSpec,
+    pub(super) profile: Profile,
+    pub(super) bits: u32,
+    pub(super) noise: NoiseMode,
+    /// The initial model, which is written beside the task file.
+    pub(super) model: Option<&'a Model>,
+}
+
+impl NewTask<'_> {
+    /// Returns the text of the file, with a new id and the comments of the template.
+    pub(super) fn text(&self) -> Result<String, CliError> {
+        let mut id = [0; 16];
+        os_rng()?.fill_bytes(&mut id);
+        let spec = self.spec;
+        let floor = 3.max(self.users / 2 + 1);
+        let mut values = vec![
+            ("users", self.users.to_string()),
+            ("rounds", self.rounds.to_string()),
+            ("aggregator", quoted(self.aggregator)),
+            ("key_generator", quoted(self.key_generator)),
+            ("payload", quoted(spec.payload.as_str())),
+            ("loss", quoted(spec.loss.as_str())),
+            ("strength", format!("{:?}", spec.strength)),
+            ("l1_ratio", format!("{:?}", spec.l1_ratio)),
+            ("epochs", spec.epochs.to_string()),
+            ("profile", quoted(self.profile.as_str())),
+            ("key_bits", self.bits.to_string()),
+            ("noise", quoted(self.noise.name())),
+            ("count", format!("{{ min = {floor}, max = {} }}", self.users)),
+        ];
+        values.extend(self.name.map(|name| ("name", quoted(name))));
+        values.extend(spec.share.map(|share| ("share", format!("{share:?}"))));
+        values.extend(spec.capacity.map(|capacity| ("capacity", capacity.to_string())));
+        if spec.server_step != 1.0 {
+            values.push(("server_step", format!("{:?}", spec.server_step)));
+        }
+        if spec.squared_radius.is_finite() {
+            values.push(("squared_radius", format!("{:?}", spec.squared_radius)));
+        }
+        if let Some(model) = self.model {
+            values.push(("classes", model.weights.classes().to_string()));
+            values.push(("features", model.weights.features().to_string()));
+            values.push(("initial", quoted(START)));
+        }
+        Ok(filled(&template(TaskId::from_bytes(id)), &values))
+    }
+}
+
+/// Says how many users a round needs, and what happens with fewer.
+fn floor_note(file: &TaskFile) -> String {
+    let (rounds, users, floor) = (file.task.rounds, file.task.users, file.collect.count.min);
+    if floor >= users {
+        return format!(
+            "{rounds}, each of all {users} users. Nobody may be missing: a round without one of them is aborted after \
+             {}, and another one starts. Aborted rounds do not count.",
+            file.collect.time.max
+        );
+    }
+    format!(
+        "{rounds}, each of at least {floor} of {users} users. A round that fewer users have joined after {} is \
+         aborted, and another one starts. Aborted rounds do not count.",
+        file.collect.time.max
+    )
 }
 
 /// Refuses a task whose values would be too long for a store, before anybody agrees on it.
 fn check_size(file: &TaskFile, weights: Option<&Weights>) -> Result<(), CliError> {
     let zeros = Weights::zeros(file.model.features as usize, file.model.classes as usize)?;
     let config = file.config(weights.unwrap_or(&zeros))?;
-    let task = TaskParams::new(TaskId::from_bytes([0; 16]), config)?;
+    let task = TaskParams::new_with(TaskId::from_bytes([0; 16]), config, dphe::hazmat::paper_keys())?;
     Ok(check_task(&task).map_err(dphe_service::Error::from)?)
 }
 
@@ -130,36 +242,4 @@ fn filled(template: &str, values: &[(&str, String)]) -> String {
         out.push('\n');
     }
     out
-}
-
-/// Reads the last model of another task. Also returns `1 + mean |x|^2` of standardised features.
-fn last_model(path: &Path) -> Result<(Model, f64), CliError> {
-    let model = Model::read(path)?;
-    let squared_radius = 1.0 + model.weights.features() as f64;
-    Ok((model, squared_radius))
-}
-
-/// Trains the initial model on public samples. Also returns `1 + mean |x|^2` of the samples.
-fn first_model(path: &Path) -> Result<(Model, f64), CliError> {
-    let samples = Samples::read(path, &ReadOptions::default())?;
-    let standardizer = Standardizer::fit(samples.data.features());
-    let data = samples.data.standardized(&standardizer)?;
-    let stable = Stable::for_features(data.features());
-    let params = SgdParams {
-        penalty: Penalty::DEFAULT,
-        epochs: EPOCHS,
-        threads: dphe_learn::all_cores(),
-        ..SgdParams::new(Schedule::Stable(stable))
-    };
-    let weights = params.check()?.fit(&data, &Seed::new(0))?;
-    let about = About {
-        version: VERSION,
-        classes: samples.classes,
-        labels: samples.kind,
-        clip: standardizer.clip(),
-        feature_model: samples.source.as_ref().map(|source| source.model_digest.clone()),
-        preprocessing: samples.source.as_ref().map(|source| source.preprocessing.clone()),
-        training: Training::default(),
-    };
-    Ok((Model { weights, standardizer, about }, stable.squared_radius))
 }

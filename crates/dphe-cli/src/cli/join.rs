@@ -1,6 +1,8 @@
 //! `dphe join`: takes part in a task as a user.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use dphe_federate::GlobalWeights;
@@ -9,13 +11,14 @@ use dphe_service::Error;
 use dphe_service::kit::Kit;
 use dphe_service::learning::{LinearModelMaker, LinearTrainer};
 use dphe_service::model::{About, LabelKind, Model, Training, VERSION};
-use dphe_service::service::user;
+use dphe_service::service::user::{self, UserSummary};
 use dphe_service::store::SqliteStore;
 use rand_core::Rng as _;
 
 use super::samples::task_samples;
-use super::serve::{ServiceArgs, on_signal};
+use super::serve::{ServiceArgs, on_signal_noting};
 use super::{CliError, os_rng};
+use crate::files;
 
 /// Take part in a task as a user
 #[derive(Args)]
@@ -40,6 +43,9 @@ impl Join {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let (kit, runtime) = self.common.start()?;
         ServiceArgs::check_paper(&kit, None)?;
+        if let Some(path) = &self.output {
+            check_output(path)?;
+        }
         let id = kit.user()?;
         let (file, task) = (kit.task_file(), kit.roster().task());
         let data = task_samples(&kit, &self.features)?;
@@ -54,26 +60,44 @@ impl Join {
         let trainer =
             LinearTrainer::new(file, task.clone(), data, seed)?.with_threads(self.common.threads())?;
         let maker = LinearModelMaker::new(file, task.clone())?;
+        let interrupted = Arc::new(AtomicBool::new(false));
         let summary = runtime.block_on(async {
-            let stop = on_signal()?;
+            let stop = on_signal_noting(interrupted.clone())?;
             let store = SqliteStore::open(&self.data).await.map_err(Error::from)?;
             // the directory is locked now
+            files::remove_incomplete(&self.data)
+                .map_err(|source| CliError::Output { path: self.data.clone(), source })?;
             let trainer = trainer.with_residual_file(self.data.join("residual.bin"));
             let options = self.common.options().await?;
             Ok::<_, CliError>(user::run(&kit, store, trainer, maker, options, stop).await?)
         })?;
-        println!("rounds       {}, of which {} include this user's update", summary.rounds, summary.included);
+        let UserSummary { rounds, included, published, .. } = summary;
+        println!("rounds       {published} published; took part in {included} of {rounds} since the start");
         println!("history      round {}, history {:.16}", summary.round, summary.history);
         match (&self.output, &summary.model) {
-            (Some(path), Some(bytes)) => {
+            (Some(path), Some(bytes)) if published > 0 => {
                 let weights = GlobalWeights::from_bytes(bytes)?.into_weights();
-                self.model(&kit, weights, summary.rounds)?.write(path)?;
+                self.model(&kit, weights, published)?.write(path)?;
                 println!("model        {}", path.display());
             }
-            (Some(_), None) => println!("model        no model was published"),
-            (None, _) => {}
+            (None, Some(_)) if published > 0 => {
+                println!("model        not saved: run the same command again with `-o FILE`");
+            }
+            _ => println!("model        none yet: no round was published"),
         }
-        Ok(())
+        match (summary.over, interrupted.load(Ordering::Relaxed)) {
+            (true, _) if published == 0 => Err(CliError::Data {
+                what: "the task is over, and none of its rounds was published".into(),
+                hint:
+                    "Ask the operator of the aggregator why: its log output names the reason of every round."
+                        .into(),
+            }),
+            (false, true) => Err(CliError::Interrupted {
+                hint: "The task is not over. Run the same command again to go on.".into(),
+            }),
+            // SIGTERM is how a service manager stops a service
+            (true, _) | (false, false) => Ok(()),
+        }
     }
 
     /// Returns the last model with its metadata.
@@ -103,4 +127,14 @@ impl Join {
         };
         Ok(Model { weights, standardizer, about })
     }
+}
+
+/// Fails if a file cannot be written at this path, so that the error does not come after the last round.
+fn check_output(path: &Path) -> Result<(), CliError> {
+    let output = |source| CliError::Output { path: path.into(), source };
+    if path.is_dir() {
+        return Err(output(std::io::ErrorKind::IsADirectory.into()));
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(directory).map(drop).map_err(output)
 }

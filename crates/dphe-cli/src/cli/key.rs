@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -30,7 +31,7 @@ pub(crate) struct New {
     bits: u32,
     /// How noise is generated
     #[arg(long, value_parser = one_of::<NoiseMode>(), default_value = NoiseMode::Secure.name())]
-    mode: NoiseMode,
+    noise: NoiseMode,
     /// Allow short keys as in the paper, which protect nothing
     #[arg(long)]
     paper: bool,
@@ -65,7 +66,7 @@ impl New {
         let bits = key_bits(self.bits, self.paper)?;
         key_file::refuse_existing(&self.output)?;
         let passphrase = new_passphrase(self.passphrase_file.as_deref())?;
-        let secret = generate(bits, self.mode, Threads::all())?;
+        let secret = generate(bits, self.noise, Threads::all())?;
         let sealed = secret.to_encrypted_bytes(&passphrase, PassphraseCost::STANDARD, &mut os_rng()?)?;
         key_file::write_secret(&self.output, &sealed)?;
         let public = key_file::public_path(&self.output);
@@ -113,9 +114,19 @@ fn describe(key: &EncryptionKey, kind: &str, file: &Path) {
 
 /// Generates a key, and shows progress if it takes longer than a second.
 pub(crate) fn generate(bits: KeyBits, mode: NoiseMode, threads: Threads) -> Result<DecryptionKey, CliError> {
+    generate_until(&AtomicBool::new(false), bits, mode, threads)
+}
+
+/// As [`generate`], and stops when the flag is set.
+pub(super) fn generate_until(
+    stopped: &AtomicBool,
+    bits: KeyBits,
+    mode: NoiseMode,
+    threads: Threads,
+) -> Result<DecryptionKey, CliError> {
     let bar = ProgressBar::no_length();
     bar.set_style(
-        ProgressStyle::with_template("{spinner} searching for two safe primes: {msg} ({elapsed})")
+        ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner()),
     );
     let start = Instant::now();
@@ -123,16 +134,22 @@ pub(crate) fn generate(bits: KeyBits, mode: NoiseMode, threads: Threads) -> Resu
         if start.elapsed() > Duration::from_secs(1) {
             // the search is memoryless, so a bar that fills up would be misleading
             bar.set_message(format!(
-                "{} intervals searched, {:.0} needed on average",
+                "searching for two safe primes: {} intervals of about {:.0}",
                 progress.searched, progress.expected
             ));
             bar.tick();
         }
-        ControlFlow::Continue(())
+        match stopped.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     };
-    let secret = DecryptionKey::generate_with_progress(bits, mode, &mut os_rng()?, threads, &report)?;
+    let secret = DecryptionKey::generate_with_progress(bits, mode, &mut os_rng()?, threads, &report);
     bar.finish_and_clear();
-    Ok(secret)
+    match secret {
+        Err(dphe_paillier::Error::Cancelled) => Err(crate::processes::stopped()),
+        secret => Ok(secret?),
+    }
 }
 
 /// The length of the shortest passphrase that a new key may have. A shorter one is soon found by trying all.

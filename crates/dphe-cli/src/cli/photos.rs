@@ -23,20 +23,21 @@ const LISTED: usize = 20;
 
 /// Computes features of photos and writes them to a file.
 pub(super) fn extract(options: &Extract) -> Result<(), CliError> {
-    let preprocessing = options.preparation.read(&options.model)?;
-    refuse_unwritable(&options.out)?;
+    let preprocessing = options.preparation.read(&options.network)?;
+    refuse_unwritable(&options.output)?;
     let corpus = Corpus::find(&options.photos)?;
-    let model = FeatureModel::load(&options.model, preprocessing.crop, options.tensor.as_deref())?;
+    let model = FeatureModel::load(&options.network, preprocessing.crop, options.tensor.as_deref())?;
     let extraction = Extraction {
         model: &model,
         preprocessing: &preprocessing,
-        cache: options.cache.clone().unwrap_or_else(|| beside(&options.out)),
+        cache: options.cache.clone().unwrap_or_else(|| beside(&options.output)),
         threads: options.threads.unwrap_or_else(all_cores),
         strict: options.strict,
     };
     let bar = progress_bar(corpus.len());
     let start = Instant::now();
-    let extracted = extraction.run(&corpus, &options.out, |progress| bar.set_position(progress.done as u64));
+    let extracted =
+        extraction.run(&corpus, &options.output, |progress| bar.set_position(progress.done as u64));
     bar.finish_and_clear();
     let (extracted, seconds) = (extracted?, start.elapsed().as_secs_f64());
 
@@ -47,7 +48,7 @@ pub(super) fn extract(options: &Extract) -> Result<(), CliError> {
             .map(|(file, why)| serde_json::json!({ "file": file, "why": why }))
             .collect();
         let report = serde_json::json!({
-            "out": options.out.display().to_string(),
+            "out": options.output.display().to_string(),
             "samples": extracted.samples,
             "width": model.width(),
             "computed": extracted.computed,
@@ -60,7 +61,7 @@ pub(super) fn extract(options: &Extract) -> Result<(), CliError> {
         println!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
-    println!("written      {}", options.out.display());
+    println!("written      {}", options.output.display());
     println!("samples      {} of {} features", extracted.samples, model.width());
     println!("extracted    {}, {:.1} per second", extracted.computed, extracted.computed as f64 / seconds);
     println!("reused       {} from the cache", extracted.reused);
@@ -189,7 +190,7 @@ fn progress_bar(photos: usize) -> ProgressBar {
     }
     let bar = ProgressBar::new(photos as u64);
     // the template is constant and valid; without it, the bar would only look plainer
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} photos, {per_sec}, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos} of {len} photos, {eta} left") {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));

@@ -19,6 +19,7 @@ use super::key::generate;
 use super::{CliError, key_bits};
 use crate::args::{TableFormat, one_of};
 use crate::round_cost::RoundCost;
+use crate::terminal::{print_columns, print_text, spinner};
 
 /// The ciphertexts per upload in the two rounds that are measured. Their difference gives the cost per ciphertext.
 const CALIBRATION: [u64; 2] = [32, 256];
@@ -49,16 +50,26 @@ pub(crate) struct Plan {
     #[arg(value_name = "FEATURES", required_unless_present_all = ["classes", "features"])]
     path: Option<PathBuf>,
     /// The number of classes
-    #[arg(long, conflicts_with = "path", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long = "class-count",
+        value_name = "COUNT",
+        conflicts_with = "path",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     classes: Option<u32>,
     /// The number of features
-    #[arg(long, conflicts_with = "path", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long = "feature-count",
+        value_name = "COUNT",
+        conflicts_with = "path",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     features: Option<u32>,
     /// The number of users per round
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     users: u32,
     /// The number of rounds
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// The share of the weights that an update carries
     #[arg(long, default_value_t = 0.1, value_parser = crate::args::share)]
@@ -131,11 +142,14 @@ impl Plan {
         let mut key = generate(bits, self.noise, Threads::all())?;
         let backend = key.encryption_key().backend().name();
         let mut ways = Vec::new();
+        let bar = spinner("measuring rounds");
         for (payload, task) in tasks {
+            bar.set_message(format!("measuring a round with the payload {payload}"));
             let (way, same) = self.cost(payload, &task, key)?;
             key = same;
             ways.push(way);
         }
+        bar.finish_and_clear();
         let (better, why) = recommend(&ways, f64::from(classes) * f64::from(features));
         let report = Report {
             classes,
@@ -260,33 +274,37 @@ impl Report {
             "{} classes x {} features, {} users, {} bits, noise {}\none thread, back end {}\n",
             self.classes, self.features, self.users, self.key_bits, self.noise, self.backend
         );
-        println!(
-            "{:<8}{:<7}{:>11}{:>9}{:>9}{:>10}{:>10}{:>8}{:>8}",
-            "payload", "profile", "ciphertexts", "bytes", "seal", "add", "open", "singles", "total"
-        );
-        println!(
-            "{:<8}{:<7}{:>11}{:>9}{:>9}{:>10}{:>10}{:>8}{:>8}",
-            "", "", "per user", "per user", "per user", "all users", "per round", "", "upload"
-        );
-        for way in &self.ways {
-            let seconds = |value: f64| super::bench::readable(value * 1e6);
-            println!(
-                "{:<8}{:<7}{:>11}{:>9}{:>9}{:>10}{:>10}{:>8}{:>8}",
-                way.payload,
-                way.profile,
-                way.ciphertexts,
+        let seconds = |value: f64| super::bench::readable(value * 1e6);
+        let row = |way: &Way| {
+            vec![
+                way.payload.to_string(),
+                way.profile.to_string(),
+                way.ciphertexts.to_string(),
                 Unit::Bytes.write(way.bytes as f64),
                 seconds(way.seal_s),
                 seconds(way.aggregate_s),
                 seconds(way.open_s),
                 way.expected_singles.map_or("none".into(), |share| format!("{:.0} %", 100.0 * share)),
                 Unit::Bytes.write(way.bytes as f64 * f64::from(self.rounds)),
-            );
-        }
-        println!("\nrecommended: {}", self.why);
-        println!("The estimate is for weights up to 1. A task with an initial model may need less.");
-        println!(
-            "Singles are positions that only one user occupies, if users choose at random.\nAt such a position, the sum reveals that user's numbers."
+            ]
+        };
+        let head = [
+            "payload",
+            "profile",
+            "cipher-\ntexts",
+            "bytes",
+            "seal, one user",
+            "add, all users",
+            "open, one round",
+            "singles",
+            "upload, all rounds",
+        ];
+        print_columns(&head, &self.ways.iter().map(row).collect::<Vec<_>>(), |column| column < 2);
+        print_text(&format!("\nrecommended: {}", self.why));
+        print_text("The estimate is for weights up to 1. A task with an initial model may need less.");
+        print_text(
+            "Singles are positions that only one user occupies, if users choose at random. At such a position, the \
+             sum reveals that user's numbers.",
         );
         Ok(())
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{CliError, photos};
 use crate::files;
 use crate::model::{LabelKind, Model};
-use crate::terminal::print_rows;
+use crate::terminal::print_columns;
 
 /// Predict labels of photos or features
 ///
@@ -143,7 +143,11 @@ fn print(predictions: &[Prediction], format: Format) -> Result<(), CliError> {
                     labels.map(|scored| format!("{} ({:.2})", scored.label, scored.score)).collect();
                 vec![prediction.file.clone(), labels.join(", ")]
             };
-            print_rows(&["file", "labels (scores)"], &predictions.iter().map(row).collect::<Vec<_>>());
+            print_columns(
+                &["file", "labels (scores)"],
+                &predictions.iter().map(row).collect::<Vec<_>>(),
+                |_| true,
+            );
         }
     }
     Ok(())

@@ -24,11 +24,12 @@ use self::output::ExperimentReport;
 use self::sources::Sources;
 use super::CliError;
 use crate::args::one_of;
+use crate::terminal::{Tone, coloured, print_text};
 
 /// Reproduce the paper's experiments, and measure what the scheme leaks
 ///
-/// Without --data, the experiments run on the bundled handwritten digits. With --out, measurements are stored, and an
-/// interrupted run continues where it stopped.
+/// Without --data-sets, the experiments run on the bundled handwritten digits. With --output, measurements are stored,
+/// and an interrupted run continues where it stopped.
 #[derive(Args, Debug)]
 pub(crate) struct Reproduce {
     /// The experiment
@@ -37,7 +38,7 @@ pub(crate) struct Reproduce {
     /// A directory with data sets (caltech101, caltech256, celeba, lifelog, youtube8m) or with features; see
     /// docs/reproduction.md
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    data_sets: Option<PathBuf>,
     /// Use few repetitions and rounds, to check that everything works
     #[arg(long)]
     quick: bool,
@@ -73,7 +74,7 @@ pub(crate) struct Reproduce {
     check: bool,
     /// The directory for tables, plots, an HTML page and all measurements
     #[arg(short, long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -153,8 +154,8 @@ enum Format {
 impl Reproduce {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let settings = self.settings()?;
-        let mut store = MeasurementStore::open(self.out.as_deref())?;
-        let mut sources = Sources::new(self.data.clone())?;
+        let mut store = MeasurementStore::open(self.output.as_deref())?;
+        let mut sources = Sources::new(self.data_sets.clone())?;
         let names = match self.name {
             Name::All => Name::EACH.to_vec(),
             name => vec![name],
@@ -173,7 +174,7 @@ impl Reproduce {
             if self.format == Format::Table {
                 bar.suspend(|| result.print());
             }
-            if let Some(directory) = &self.out {
+            if let Some(directory) = &self.output {
                 result.write(directory)?;
             }
             results.push(result);
@@ -184,10 +185,23 @@ impl Reproduce {
             Format::Json => output::print_json(&results, self.name == Name::All)?,
             Format::Markdown => results.iter().for_each(|result| println!("{}", result.markdown())),
         }
-        if let Some(directory) = &self.out {
+        if let Some(directory) = &self.output {
             let page = output::write_page(directory, &results, self.quick)?;
             if self.format == Format::Table {
                 println!("\nreport       {}", page.display());
+            }
+        }
+        if self.format == Format::Table {
+            let (all, hold) = results
+                .iter()
+                .map(ExperimentReport::claims)
+                .fold((0, 0), |(all, hold), one| (all + one.0, hold + one.1));
+            let tone = if hold == all { Tone::Good } else { Tone::Bad };
+            println!("\n{}", coloured(&format!("{hold} of {all} claims hold"), tone));
+            if self.output.is_none() {
+                print_text(
+                    "Nothing was saved. With `-o DIR`, an interrupted run continues where it stopped.",
+                );
             }
         }
         match self.check && !results.iter().all(ExperimentReport::holds) {
@@ -263,7 +277,7 @@ impl Reproduce {
 fn bar(experiments: &[Box<dyn Experiment>]) -> ProgressBar {
     let all: f64 = experiments.iter().flat_map(|e| e.runs().into_iter().map(|run| e.weight(&run))).sum();
     let bar = ProgressBar::new((all * STEPS) as u64);
-    let template = "{prefix:>10} [{bar:30}] {percent:>3} %  {elapsed} elapsed, {eta} left  {msg}";
+    let template = "{prefix:>10} [{bar:20}] {percent:>3} % {elapsed}, {eta} left {wide_msg}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }

@@ -1,7 +1,10 @@
 //! `dphe serve`: runs a service of a task.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand, ValueEnum};
 use dphe::Profile;
@@ -50,7 +53,7 @@ pub(super) struct ServiceArgs {
     observe: Option<SocketAddr>,
     /// The number of threads [default: all cores]
     #[arg(long)]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
     /// Log only errors
     #[arg(short, long)]
     quiet: bool,
@@ -138,7 +141,7 @@ impl ServiceArgs {
     }
 
     pub(super) fn threads(&self) -> Threads {
-        self.threads.map_or_else(Threads::all, Threads::new)
+        self.threads.map_or_else(Threads::all, |threads| Threads::new(threads.get()))
     }
 
     pub(super) async fn options(&self) -> Result<ServiceOptions, Error> {
@@ -178,6 +181,11 @@ async fn listen(address: &str) -> Result<TcpListener, Error> {
 /// Returns a handle that SIGTERM and SIGINT trigger. The service then finishes running requests and accepts no new
 /// ones.
 pub(super) fn on_signal() -> Result<Shutdown, CliError> {
+    on_signal_noting(Arc::default())
+}
+
+/// As [`on_signal`], and sets the flag if the signal is SIGINT, which a person sends with Ctrl-C.
+pub(super) fn on_signal_noting(interrupted: Arc<AtomicBool>) -> Result<Shutdown, CliError> {
     let (switch, stop) = shutdown();
     let runtime = |source| CliError::Runtime { source };
     let mut terminate = signal(SignalKind::terminate()).map_err(runtime)?;
@@ -185,7 +193,7 @@ pub(super) fn on_signal() -> Result<Shutdown, CliError> {
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = interrupt.recv() => interrupted.store(true, Ordering::Relaxed),
         }
         tracing::info!("stopping");
         switch.stop();

@@ -3,14 +3,14 @@
 mod output;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use dphe::{NoiseMode, TaskParams};
 use dphe_federate::{
     Average, DpheAverage, EncryptionSpec, LearnerSpec, ModelSize, Participation, PlainAverage, RoundReport,
-    Scenario, ScenarioParams, Simulation, SimulationParams, Start, Stopwatch, Weighting,
+    Scenario, ScenarioParams, Simulation, SimulationParams, StartingPoint, Stopwatch, Weighting,
 };
 use dphe_learn::dataset::Dealing;
 use dphe_learn::update::{LocalTrainer, Payload};
@@ -18,13 +18,16 @@ use dphe_learn::{Seed, Weights, all_cores};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::output::{Baselines, Outcome};
+use super::init::{AGGREGATOR, KEY_GENERATOR, NewTask, START};
 use super::{CliError, os_rng};
 use crate::args::FeatureArgs;
 use crate::args::TableFormat;
 use crate::args::one_of;
-use crate::args::{LearnerArgs, at_most};
+use crate::args::{LearnerArgs, at_most, between};
+use crate::files;
 use crate::model::{About, Model, Training, VERSION};
 use crate::samples::Samples;
+use crate::terminal::{print_text, spinner};
 
 /// The largest weight of a user with `--weighted`.
 const MOST_SAMPLES: u32 = 4096;
@@ -38,7 +41,7 @@ pub(crate) struct Simulate {
     #[command(flatten)]
     input: FeatureArgs,
     /// The number of users
-    #[arg(long, default_value_t = 5, value_parser = at_most(100_000))]
+    #[arg(long, default_value_t = 5, value_parser = between(3, 100_000))]
     users: usize,
     /// Public samples per class, for the initial model
     #[arg(long, default_value_t = 3, value_parser = at_most(1_000_000))]
@@ -56,10 +59,10 @@ pub(crate) struct Simulate {
     #[arg(long, default_value_t = 2, value_parser = at_most(100_000))]
     pieces: usize,
     /// The number of rounds
-    #[arg(long, default_value_t = 15, value_parser = at_most(1_000_000))]
+    #[arg(long, default_value_t = 15, value_parser = between(1, 1_000_000))]
     rounds: usize,
     /// The number of users per round, drawn at random each time [default: all]
-    #[arg(long)]
+    #[arg(long, value_parser = between(3, 100_000))]
     participants: Option<usize>,
     /// Weight users by their number of samples, which stays encrypted
     #[arg(long)]
@@ -84,7 +87,8 @@ pub(crate) struct Simulate {
     /// The number of threads [default: all cores]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// The directory for report.html, report.json and model.safetensors
+    /// The directory for report.html, report.json, model.safetensors, and the task file of a deployment that does the
+    /// same (task.toml, initial.safetensors)
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// The output format
@@ -104,15 +108,23 @@ enum SplitName {
 
 impl Simulate {
     pub(crate) fn run(self) -> Result<(), CliError> {
+        if let Some(participants) = self.participants.filter(|&participants| participants > self.users) {
+            return Err(CliError::Data {
+                what: format!("{participants} participants cannot be drawn from {} users", self.users),
+                hint: "Lower `--participants`, or raise `--users`.".into(),
+            });
+        }
         if let Some(directory) = &self.output {
             // created first, so that an error does not come after a long run
             std::fs::create_dir_all(directory)
                 .map_err(|source| CliError::Output { path: directory.clone(), source })?;
         }
+        let waiting = spinner("reading the samples");
         let samples = self.input.samples()?;
         let seed = Seed::new(self.seed);
         let scenario = Scenario::new(&samples.data, &self.scenario(), &seed)?;
         let threads = self.threads();
+        waiting.set_message("training the initial model, and each user alone for comparison");
         let start = self.learner.start(&scenario.initial, &seed, threads)?;
         let weighting = match self.weighted {
             true => Weighting::Samples { most: MOST_SAMPLES },
@@ -120,18 +132,21 @@ impl Simulate {
         };
         let (task, payload) = self.task(&start.spec, &start.weights, weighting)?;
         let baselines = self.baselines(&scenario, &start.weights, &seed)?;
+        let (initial, spec) = (start.weights.clone(), start.spec.clone());
+        waiting.finish_and_clear();
 
         let (reports, weights) = if self.plain {
             let average = PlainAverage::new(task.clone(), weighting, self.users)?;
             self.rounds(average, &scenario, start, payload, &seed)?
         } else {
             let note = format!("generating a {}-bit key", self.bits);
-            let waiting = spinner(note);
+            let waiting = spinner(&note);
             let encryption = dphe::Threads::new(threads.get());
             let average = DpheAverage::new(task.clone(), weighting, self.users, os_rng()?, encryption)?;
             waiting.finish_and_clear();
             self.rounds(average, &scenario, start, payload, &seed)?
         };
+        let deployed = self.deployed(&samples, &scenario, &initial, &spec, &task);
         let model = self.model(&samples, &scenario, weights, &task, reports.len());
         let reached = model.weights.accuracy(&scenario.held_out, threads)?;
         let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports, reached);
@@ -139,8 +154,14 @@ impl Simulate {
         if let Some(directory) = &self.output {
             outcome.write(directory)?;
             model.write(&directory.join("model.safetensors"))?;
+            let written = self.write_task(directory, deployed)?;
             if self.format == TableFormat::Table {
-                println!("\nreport and model: {}", directory.display());
+                println!(
+                    "\nreport, model{}: {}",
+                    if written { ", task file" } else { "" },
+                    directory.display()
+                );
+                print_text(self.task_note());
             }
         } else if self.format == TableFormat::Table {
             println!("\nNothing was saved. Use `-o DIR` to write a report and the model.");
@@ -164,6 +185,58 @@ impl Simulate {
             train_per_class: self.train_per_class,
             test_per_class: self.test_per_class,
             dealing,
+        }
+    }
+
+    /// Returns the initial model and the learner of a deployment that does the same as this simulation, if a deployment
+    /// can.
+    fn deployed(
+        &self,
+        samples: &Samples,
+        scenario: &Scenario,
+        initial: &Weights,
+        spec: &LearnerSpec,
+        task: &TaskParams,
+    ) -> Option<(Model, LearnerSpec)> {
+        let everybody = self.participants.is_none_or(|participants| participants == self.users);
+        if self.weighted || !everybody {
+            return None;
+        }
+        let mut model = self.model(samples, scenario, initial.clone(), task, 0);
+        model.about.training = Training::default();
+        Some((model, LearnerSpec { server_step: self.server_step, ..spec.clone() }))
+    }
+
+    /// Writes the task file and the initial model. Returns whether there is one.
+    fn write_task(&self, directory: &Path, deployed: Option<(Model, LearnerSpec)>) -> Result<bool, CliError> {
+        let Some((model, spec)) = deployed else { return Ok(false) };
+        let task = NewTask {
+            name: None,
+            users: u32::try_from(self.users).unwrap_or(u32::MAX),
+            rounds: self.rounds as u64,
+            aggregator: AGGREGATOR,
+            key_generator: KEY_GENERATOR,
+            spec: &spec,
+            profile: self.learner.profile(),
+            bits: self.bits,
+            noise: self.noise,
+            model: Some(&model),
+        };
+        let path = directory.join("task.toml");
+        files::replace(&path, task.text()?.as_bytes()).map_err(|source| CliError::Output { path, source })?;
+        model.write(&directory.join(START))?;
+        Ok(true)
+    }
+
+    /// Says how the task file relates to this simulation.
+    fn task_note(&self) -> &'static str {
+        let everybody = self.participants.is_none_or(|participants| participants == self.users);
+        if self.weighted || !everybody {
+            "There is no task file: in a deployment, users count equally and all of them are asked."
+        } else if self.learner.payload().is_sparse_by_l1() {
+            "The task file keeps the first strength. This simulation adjusts it from round to round."
+        } else {
+            "The task file describes a deployment that does the same. Set its addresses, then run `dphe keygen`."
         }
     }
 
@@ -199,7 +272,7 @@ impl Simulate {
         &self,
         average: A,
         scenario: &Scenario,
-        start: Start,
+        start: StartingPoint,
         payload: Payload,
         seed: &Seed,
     ) -> Result<(Vec<RoundReport>, Weights), CliError> {
@@ -243,7 +316,7 @@ impl Simulate {
         let training = Training {
             task: encrypted.then(|| task.id().to_string()),
             profile: encrypted.then(|| task.profile().as_str().to_owned()),
-            payload: Some(self.learner.payload),
+            payload: Some(self.learner.payload()),
             key_bits: encrypted.then_some(self.bits),
             rounds: rounds as u64,
             users: self.users,
@@ -261,14 +334,6 @@ impl Simulate {
     }
 }
 
-/// Shows a spinner with a note.
-fn spinner(note: String) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    spinner.set_message(note);
-    spinner.enable_steady_tick(Duration::from_millis(120));
-    spinner
-}
-
 fn progress(rounds: usize) -> ProgressBar {
     let bar = ProgressBar::new(rounds as u64);
     if let Ok(style) = ProgressStyle::with_template("round {pos}/{len} [{bar:30}] {msg} (about {eta} left)") {
@@ -284,6 +349,8 @@ mod tests {
     use clap::Parser;
     use dphe::{TaskConfig, TaskId};
     use dphe_federate::{Named as _, PayloadName};
+    use dphe_learn::Standardizer;
+    use dphe_service::model::LabelKind;
     use dphe_service::task_file::{TaskFile, template};
 
     use dphe::Profile;
@@ -342,7 +409,6 @@ mod tests {
                 for (args, line) in sizes {
                     let one = simulated("--payload", payload, profile, args);
                     assert_eq!(one, written("payload", payload, profile, line), "{payload} {profile} {line}");
-                    assert_eq!(one, simulated("--message", payload, profile, args));
                     assert_eq!(one, written("message", payload, profile, line));
                     if line.is_empty() && one.is_err() {
                         refused.push(format!("{payload} {profile}"));
@@ -351,6 +417,52 @@ mod tests {
             }
         }
         assert_eq!(refused, ["rotate sparse", "rotate paper", "all sparse"]);
+    }
+
+    #[test]
+    fn written_task_file_gives_the_task_of_the_simulation() {
+        for &payload in PayloadName::ALL {
+            let args =
+                ["simulate", "data.csv", "--payload", payload.as_str(), "--bits", "2048", "--share", "0.2"];
+            let program = Program::try_parse_from(args).unwrap();
+            let simulate = &program.simulate;
+            let spec = LearnerSpec { server_step: 1.5, ..simulate.learner.spec(31.0) };
+            let expected = simulate.task(&spec, &model(), Weighting::Equal).unwrap().0;
+            let start = Model {
+                weights: model(),
+                standardizer: Standardizer::from_parts(vec![0.0; FEATURES], vec![1.0; FEATURES], 5.0)
+                    .unwrap(),
+                about: About {
+                    version: VERSION,
+                    classes: (0..CLASSES).map(|class| class.to_string()).collect(),
+                    labels: LabelKind::Classes,
+                    clip: 5.0,
+                    feature_model: None,
+                    preprocessing: None,
+                    training: Training::default(),
+                },
+            };
+            let task = NewTask {
+                name: None,
+                users: USERS,
+                rounds: 7,
+                aggregator: AGGREGATOR,
+                key_generator: KEY_GENERATOR,
+                spec: &spec,
+                profile: simulate.learner.profile(),
+                bits: simulate.bits,
+                noise: simulate.noise,
+                model: Some(&start),
+            };
+            let file = TaskFile::parse(&task.text().unwrap(), Path::new("task.toml")).unwrap();
+            assert_eq!((file.task.users, file.task.rounds), (USERS, 7));
+            let mut config = file.config(&model()).unwrap();
+            // only a deployment limits the number of rounds
+            config.rounds = TaskConfig::MOST_ROUNDS;
+            assert_eq!(&config, expected.config(), "{payload}");
+            assert_eq!((file.learner.server_step, file.learner.squared_radius), (1.5, 31.0));
+            assert_eq!(file.learner.loss, spec.loss);
+        }
     }
 
     #[test]

@@ -134,9 +134,8 @@ impl Poller {
         loop {
             match self.client.send(Method::GET, &path, None, Bytes::new(), REQUEST_TIMEOUT).await {
                 Ok(answer) => {
-                    let list = decode_list(&answer.body).map_err(|_| ClientError::Transport {
-                        what: "the answer is not a list of messages".into(),
-                    })?;
+                    let list = decode_list(&answer.body)
+                        .map_err(|_| ClientError::broken("the answer is not a list of messages"))?;
                     return Ok(list.into_iter().map(|message| answer.body.slice_ref(message)).collect());
                 }
                 Err(error) if error.is_transient() => tokio::time::sleep(backoff.wait()).await,

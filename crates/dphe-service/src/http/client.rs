@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use bytes::{Bytes, BytesMut};
+use dphe::PartyId;
 use http_body_util::BodyExt as _;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
@@ -14,7 +15,8 @@ use tokio::time::timeout;
 
 use super::problem::{HttpErrorCode, PROBLEM, Problem, ProblemCode};
 use super::request_id::{REQUEST_ID, RequestId};
-use crate::tls::ClientTls;
+use crate::party::party_name;
+use crate::tls::{ClientTls, refuses_identity};
 
 /// Why a request was not answered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -25,9 +27,41 @@ pub enum ClientError {
     /// The service could not be reached, or its answer was invalid. A later attempt may succeed.
     #[error("{what}")]
     Transport {
+        /// What kind of problem it is.
+        fault: Fault,
         /// What went wrong.
         what: String,
     },
+}
+
+/// What kept a request from being answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No connection can be made: nothing listens, the address is wrong, or a firewall is in between.
+    Unreachable,
+    /// The peer does not prove the identity that the roster has for it.
+    Identity,
+    /// The connection or the answer broke.
+    Broken,
+}
+
+impl Fault {
+    /// Returns what the operator can do. `peer` is the party that does not answer.
+    pub fn hint(self, peer: PartyId) -> String {
+        let peer = party_name(peer);
+        match self {
+            Self::Unreachable => {
+                format!("Start the {peer}, and check its address in task.toml and the firewalls in between.")
+            }
+            Self::Identity => {
+                "Compare the hash of the roster that `dphe doctor` prints on both machines. If it differs, one kit is \
+                 from another run of `dphe keygen`, or lacks a roster change. If it is the same, another program \
+                 listens at this address."
+                    .to_owned()
+            }
+            Self::Broken => format!("Look at the log output of the {peer}."),
+        }
+    }
 }
 
 fn request_suffix(request: Option<&str>) -> String {
@@ -48,8 +82,8 @@ impl ClientError {
     /// Adds the identifier of the request.
     fn with_request(self, id: &RequestId) -> Self {
         match self {
-            Self::Transport { what } => {
-                Self::Transport { what: what + &request_suffix(Some(&id.to_string())) }
+            Self::Transport { fault, what } => {
+                Self::Transport { fault, what: what + &request_suffix(Some(&id.to_string())) }
             }
             Self::Problem(mut problem) => {
                 // our own identifier, whatever the response says
@@ -59,8 +93,21 @@ impl ClientError {
         }
     }
 
+    /// Creates the error of a connection or an answer that broke.
+    pub fn broken(what: impl Into<String>) -> Self {
+        Self::Transport { fault: Fault::Broken, what: what.into() }
+    }
+
     fn transport(what: &str, error: impl std::fmt::Display) -> Self {
-        Self::Transport { what: format!("{what}: {error}") }
+        Self::broken(format!("{what}: {error}"))
+    }
+
+    /// Returns what kind of problem it is, unless the service answered.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Problem(_) => None,
+            Self::Transport { fault, .. } => Some(*fault),
+        }
     }
 
     /// Returns whether the same request may succeed later.
@@ -123,15 +170,26 @@ impl Client {
     pub async fn connect(&mut self) -> Result<(), ClientError> {
         let stream = timeout(CONNECT_TIMEOUT, async {
             let stream = TcpStream::connect(&self.address).await.map_err(|error| {
-                ClientError::transport(&format!("{} cannot be reached", self.address), error)
+                let what = format!("{} cannot be reached: {error}", self.address);
+                ClientError::Transport { fault: Fault::Unreachable, what }
             })?;
             let _ = stream.set_nodelay(true);
             self.tls.connect(stream).await.map_err(|error| {
-                ClientError::transport(&format!("{} failed to authenticate", self.address), error)
+                let fault = if refuses_identity(&error) { Fault::Identity } else { Fault::Broken };
+                let what = match fault {
+                    Fault::Identity => format!("{} has another identity than the roster says", self.address),
+                    Fault::Unreachable | Fault::Broken => {
+                        format!("{} failed to authenticate: {error}", self.address)
+                    }
+                };
+                ClientError::Transport { fault, what }
             })
         })
         .await
-        .map_err(|_| ClientError::Transport { what: format!("{} does not answer", self.address) })??;
+        .map_err(|_| {
+            let what = format!("{} does not answer", self.address);
+            ClientError::Transport { fault: Fault::Unreachable, what }
+        })??;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| ClientError::transport("the connection failed", error))?;
@@ -161,8 +219,7 @@ impl Client {
             self.exchange(method, path, media, body, &id).await.map_err(|error| error.with_request(&id))
         };
         let result = timeout(time_limit, exchange).await.unwrap_or_else(|_| {
-            Err(ClientError::Transport { what: format!("{} took too long to answer", self.address) }
-                .with_request(&id))
+            Err(ClientError::broken(format!("{} took too long to answer", self.address)).with_request(&id))
         });
         if matches!(result, Err(ClientError::Transport { .. })) {
             self.connection = None;
@@ -187,7 +244,7 @@ impl Client {
         id: &RequestId,
     ) -> Result<Answer, ClientError> {
         let Some(connection) = &mut self.connection else {
-            return Err(ClientError::Transport { what: "there is no connection".into() });
+            return Err(ClientError::broken("there is no connection"));
         };
         let request = Request::builder().method(method).uri(path).header(header::HOST, "dphe");
         let mut request = request.header(REQUEST_ID, id.to_header());
@@ -198,6 +255,12 @@ impl Client {
             .body(Body::from(body))
             .map_err(|error| ClientError::transport("the request is invalid", error))?;
         let response = connection.send_request(request).await.map_err(|error| {
+            // a server refuses a client's identity after the client has finished its handshake
+            let source = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+            if source.is_some_and(refuses_identity) {
+                let what = format!("{} does not accept this party's identity", self.address);
+                return ClientError::Transport { fault: Fault::Identity, what };
+            }
             ClientError::transport(&format!("{} closed the connection", self.address), error)
         })?;
         let (head, mut body) = response.into_parts();
@@ -206,9 +269,7 @@ impl Client {
             let frame = frame.map_err(|error| ClientError::transport("the response was truncated", error))?;
             if let Ok(data) = frame.into_data() {
                 if bytes.len() as u64 + data.len() as u64 > self.max_response {
-                    return Err(ClientError::Transport {
-                        what: "the response is longer than the task allows".into(),
-                    });
+                    return Err(ClientError::broken("the response is longer than the task allows"));
                 }
                 bytes.extend_from_slice(&data);
             }
@@ -229,7 +290,7 @@ impl Client {
                 problem.retry_after = seconds.and_then(|seconds| seconds.parse().ok());
                 Err(ClientError::Problem(Box::new(problem)))
             }
-            _ => Err(ClientError::Transport { what: format!("{} answered {}", self.address, head.status) }),
+            _ => Err(ClientError::broken(format!("{} answered {}", self.address, head.status))),
         }
     }
 }

@@ -157,7 +157,7 @@ impl KitChange {
                 PartyId::KeyGenerator => {
                     return Err(KitError::Change {
                         reason: "the key generator's identity cannot be replaced".into(),
-                        hint: "Start a new task from the latest model with `dphe init --start-from`.",
+                        hint: "Start a new task from the latest model with `dphe init --model`.",
                     }
                     .into());
                 }
@@ -298,7 +298,7 @@ fn not_allowed(error: ProtocolError) -> Error {
     let (reason, hint) = match &error {
         ProtocolError::SetSmall { users, floor } => (
             format!("{users} users would be left, and the task needs {floor} for a sum"),
-            "Start a new task with other users and the latest model (`dphe init --start-from`).",
+            "Start a new task with other users and the latest model (`dphe init --model`).",
         ),
         ProtocolError::UnknownUser(user) => (
             format!("user {user} is not in the roster"),

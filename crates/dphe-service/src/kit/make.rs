@@ -290,10 +290,39 @@ impl<'a> KitSet<'a> {
                 public("initial.model", &plan.initial)?;
             }
         }
+        let own = self.own.contains_key(&party);
+        public("README.txt", instructions(party, &plan.task_file.task.name, own).as_bytes())?;
         // written last, so that an incomplete kit is not mistaken for a kit
         public("kit.toml", kit.as_bytes())?;
         Ok(folder)
     }
+}
+
+/// Tells the person who gets a kit what to do with it. `own` says whether the kit has the identity key.
+fn instructions(party: PartyId, task: &str, own: bool) -> String {
+    let name = party_name(party);
+    let identity = if own { "" } else { " --identity FILE" };
+    let start = match party {
+        PartyId::KeyGenerator | PartyId::Aggregator => format!("dphe serve {name}"),
+        PartyId::User(_) => "dphe join".to_owned(),
+    };
+    let more = match party {
+        PartyId::KeyGenerator | PartyId::Aggregator => "",
+        PartyId::User(_) => " \\\n           --features FEATURES -o model.safetensors",
+    };
+    let file = if own {
+        String::new()
+    } else {
+        format!("   FILE is the identity.key that `dphe keygen --request {name}` made on this machine.\n")
+    };
+    format!(
+        "This is the kit of {name} for the task {task:?}. It holds secrets of this party: nobody else may read it.\n\n\
+         1. Check it:\n       dphe doctor --kit .{identity}\n{file}\
+         2. By telephone, compare the hash of the roster that this prints with the other parties.\n\
+         3. Start, where HASH is that hash and DATA a new directory that is backed up:\n       \
+         {start} --kit .{identity} --data DATA --roster HASH{more}\n\n\
+         The first start moves the seeds into DATA. From then on, this kit and DATA belong together.\n"
+    )
 }
 
 const NO_IDENTITY: Error = Error::Unexpected { what: "a party has no identity" };

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::{KitError, read_secret};
+use super::{KitError, damaged, read_secret};
 use crate::Error;
 use crate::files;
 use crate::hex;
@@ -53,8 +53,7 @@ impl SeedsFile {
         if bytes.starts_with(MAGIC) {
             return Ok(Self::Here(bytes));
         }
-        let damaged =
-            || KitError::Foreign { file: folder.join(SEEDS), reason: "the file is damaged".to_owned() };
+        let damaged = || damaged(folder, SEEDS, "it holds neither seeds nor the note that they have moved");
         let text = core::str::from_utf8(&bytes).map_err(|_| damaged())?;
         let file: MovedFile = toml::from_str(text).map_err(|_| damaged())?;
         let encryption_key = match file.encryption_key {

@@ -24,6 +24,7 @@ pub use record::RoundRecord;
 #[cfg(feature = "postgres")]
 pub use replica::run_replica;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,13 +77,19 @@ pub struct AggregatorStatus {
     pub task: String,
     /// The current round, or the next one.
     pub round: u64,
-    /// The number of rounds of the task.
+    /// The number of rounds of the task. Rounds that were aborted do not count.
     pub rounds: u64,
+    /// The number of rounds that were aborted.
+    #[serde(default)]
+    pub aborted: u64,
     /// The phase of the round. A replica that has not read the snapshot yet does not know it.
     #[serde(with = "crate::names::or_empty")]
     pub phase: Option<AggregatorPhase>,
     /// The users whose uploads are accepted.
     pub collected: Vec<u32>,
+    /// While the round collects uploads, the users whose upload is missing.
+    #[serde(default)]
+    pub missing: Vec<u32>,
     /// The users who are asked for an upload in this round. Absent if all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Vec<u32>>,
@@ -101,10 +108,32 @@ pub struct AggregatorStatus {
     pub history: Option<String>,
 }
 
+/// Says in words what an aggregator does in a phase.
+pub fn phase_label(phase: AggregatorPhase) -> &'static str {
+    match phase {
+        AggregatorPhase::Idle => "waiting",
+        AggregatorPhase::Announced => "requesting a ticket",
+        AggregatorPhase::Collecting => "collecting updates",
+        AggregatorPhase::Frozen => "freezing the participants",
+        AggregatorPhase::Requested => "waiting for the sum",
+        AggregatorPhase::Received => "computing the model",
+    }
+}
+
 impl AggregatorStatus {
     /// Returns whether a user is asked for an upload in this round.
     fn asks(&self, user: UserId) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.binary_search(&user.get()).is_ok())
+    }
+
+    /// Returns the users whose upload is missing, while the round collects uploads.
+    pub(crate) fn missing_of(&self, users: impl Iterator<Item = UserId>) -> Vec<u32> {
+        if self.phase != Some(AggregatorPhase::Collecting) {
+            return Vec::new();
+        }
+        let collected: HashSet<u32> = self.collected.iter().copied().collect();
+        let asked = users.filter(|&user| self.asks(user)).map(UserId::get);
+        asked.filter(|user| !collected.contains(user)).collect()
     }
 
     /// Returns what waiting users are woken for; a new upload alone does not change it.

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::ErrorCode;
 use dphe::wire::{Header, Kind};
+use dphe::{ErrorCode, PartyId};
 use tokio::sync::{Notify, mpsc};
 
 use super::aggregator::AggregatorCommand;
 use crate::http::client::{Backoff, Client, ClientError};
 use crate::http::problem::ProblemCode;
 use crate::http::server::timeout_for;
+use crate::reminder::WaitingFor;
 
 #[derive(Clone, Default)]
 pub(super) struct Outbox {
@@ -42,6 +43,7 @@ impl Outbox {
     /// Sends messages until the actor is gone.
     pub(super) async fn run(self, mut client: Client, actor: mpsc::Sender<AggregatorCommand>) {
         let mut backoff = Backoff::new(MAX_RETRY_DELAY);
+        let mut waiting = WaitingFor::new(PartyId::KeyGenerator);
         loop {
             let Some(message) = self.first() else {
                 self.notify.notified().await;
@@ -67,12 +69,13 @@ impl Outbox {
                 }
                 Err(error) => {
                     let wait = backoff.wait_after(&error);
-                    tracing::debug!(%error, ?wait, "the key generator does not answer");
+                    waiting.failed(&error);
                     tokio::time::sleep(wait).await;
                     continue;
                 }
             };
             backoff.reset();
+            waiting.answered();
             if let Ok(mut queue) = self.queue.lock() {
                 queue.pop_front();
             }

@@ -34,6 +34,8 @@ pub struct UserSummary {
     pub rounds: u64,
     /// The number of rounds whose sum includes the user's update.
     pub included: u64,
+    /// The number of rounds of the task that were published, whether or not this program ran then.
+    pub published: u64,
     /// True if all rounds are over, false if the program was stopped before.
     pub over: bool,
     /// The current round, or the next one.
@@ -129,12 +131,13 @@ async fn run_user(
         store.put_model(Round::FIRST, Digest::of_model(&model), &model).await?;
     }
     let (sender, mut commands) = mpsc::channel(16);
+    let (jobs, training) = training_thread(trainer, sender.clone())?;
     let mut actor = UserActor {
         user,
         driver: Driver::new(party, actions, store, clock, options.metrics.clone())?,
         rosters: kit.rosters().clone(),
         aggregator: AggregatorClient::new(client, user),
-        jobs: training_thread(trainer, sender.clone())?,
+        jobs,
         commands: sender.clone(),
         uploading: None,
         refused: None,
@@ -154,6 +157,13 @@ async fn run_user(
     poller.abort();
     actor.stop_uploading();
     result?;
+    actor.summary.published = actor.count_published().await?;
+    // dropping the queue ends the thread, which may still be writing the residual
+    actor.jobs = std::sync::mpsc::channel().0;
+    drop(commands);
+    if actor.summary.over {
+        let _ = tokio::task::spawn_blocking(|| training.join()).await;
+    }
     let party = actor.driver.party()?;
     actor.summary.round = party.round().get();
     actor.summary.history =
@@ -245,6 +255,17 @@ impl UserActor {
             }
         }
         Ok(())
+    }
+
+    /// Returns how many rounds of the task were published. Their messages are in the archive.
+    async fn count_published(&mut self) -> Result<u64, Error> {
+        let next = self.driver.party()?.round().get();
+        let mut published = 0;
+        for round in (1..next).filter_map(Round::new) {
+            let messages = self.driver.store.round_messages(round).await?;
+            published += u64::from(messages.iter().any(|(kind, _)| *kind == Kind::Publish.number()));
+        }
+        Ok(published)
     }
 
     /// Returns what to poll the aggregator for.
@@ -511,7 +532,7 @@ impl UserActor {
         tracing::info!(
             user = self.user.get(),
             round = round.get(),
-            ?ending,
+            ending = ending.map_or("missed", Ending::as_str),
             included,
             history = history.map(tracing::field::display),
             "the round is over"
@@ -538,7 +559,7 @@ fn ended_round(message: &[u8]) -> Option<Round> {
 fn training_thread(
     mut trainer: Box<dyn Trainer>,
     commands: mpsc::Sender<UserCommand>,
-) -> Result<std::sync::mpsc::Sender<TrainingJob>, Error> {
+) -> Result<(std::sync::mpsc::Sender<TrainingJob>, std::thread::JoinHandle<()>), Error> {
     let (sender, jobs) = std::sync::mpsc::channel();
     let work = move || {
         while let Ok(job) = jobs.recv() {
@@ -557,5 +578,7 @@ fn training_thread(
         }
     };
     let thread = std::thread::Builder::new().name("training".into()).spawn(work);
-    thread.map(|_| sender).map_err(|_| Error::Unexpected { what: "the training thread could not be started" })
+    thread
+        .map(|thread| (sender, thread))
+        .map_err(|_| Error::Unexpected { what: "the training thread could not be started" })
 }

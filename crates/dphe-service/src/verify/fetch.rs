@@ -62,7 +62,7 @@ impl RoundFetcher {
         let path = format!("/v1/rounds/{round}");
         let limit = timeout_for(self.client.max_response(), TIMEOUT);
         let answer = self.client.send(Method::GET, &path, None, Bytes::new(), limit).await?;
-        let list = || ClientError::Transport { what: "the response is not a list of messages".into() };
+        let list = || ClientError::broken("the response is not a list of messages");
         let messages = decode_list(&answer.body).map_err(|_| list())?;
         let kind = |message: &&[u8]| Header::peek(message).map(|header| header.kind.number());
         messages.iter().map(|message| Ok((kind(message).map_err(|_| list())?, message.to_vec()))).collect()

@@ -36,7 +36,7 @@ struct KeygenReport {
 
 impl Keygen {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let (bits, mode) = (self.common.bits()?, self.common.mode);
+        let (bits, mode) = (self.common.bits()?, self.common.noise);
         let threads = self.threads.map_or_else(Threads::all, Threads::new);
         let mut backend = "";
         let mut times = Vec::new();

@@ -23,14 +23,14 @@ const PER_CLASS: (usize, usize) = (30, 50);
 #[derive(Args, Debug)]
 pub(crate) struct Learn {
     /// A feature file, or a directory with features.npy, labels.npy and classes.json
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    features: PathBuf,
     /// The penalty
     #[arg(long, value_enum, default_value_t = PenaltyName::L2)]
     penalty: PenaltyName,
     /// The strength of the penalty
     #[arg(long, default_value_t = 1e-3)]
-    alpha: f64,
+    strength: f64,
     /// The L1 ratio of an elastic net
     #[arg(long, default_value_t = 0.5)]
     l1_ratio: f64,
@@ -79,7 +79,7 @@ struct Report {
 
 impl Learn {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let samples = Samples::read(&self.data, &ReadOptions::default())?;
+        let samples = Samples::read(&self.features, &ReadOptions::default())?;
         let seed = Seed::new(self.seed);
         let split = split_per_class(samples.data.labels(), PER_CLASS.0, PER_CLASS.1, &seed)?;
         let standardizer = Standardizer::fit(&samples.data.features().select(&split.train)?);
@@ -89,8 +89,8 @@ impl Learn {
         let (train, test) = (pick(&split.train)?, pick(&split.test)?);
 
         let penalty = match self.penalty {
-            PenaltyName::ElasticNet => Penalty::elastic_net(self.alpha, self.l1_ratio)?,
-            PenaltyName::L2 => Penalty::l2(self.alpha)?,
+            PenaltyName::ElasticNet => Penalty::elastic_net(self.strength, self.l1_ratio)?,
+            PenaltyName::L2 => Penalty::l2(self.strength)?,
         };
         let schedule = match self.schedule {
             ScheduleName::Optimal => Schedule::Optimal,

@@ -51,7 +51,7 @@ struct PackingReport {
 impl Packing {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let threads = Threads::new(self.threads);
-        let secret = generate(self.common.bits()?, self.common.mode, threads)?;
+        let secret = generate(self.common.bits()?, self.common.noise, threads)?;
         let key = secret.encryption_key();
         let headroom = 64 - self.terms.saturating_sub(1).leading_zeros();
         let value_bits = self

@@ -53,7 +53,7 @@ struct PaillierReport {
 
 impl Paillier {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let (bits, mode) = (self.common.bits()?, self.common.mode);
+        let (bits, mode) = (self.common.bits()?, self.common.noise);
         if self.common.format == TableFormat::Json {
             let report = PaillierReport::measure(bits, mode, Threads::new(self.threads.unwrap_or(1)))?;
             println!("{}", serde_json::to_string_pretty(&report)?);

@@ -9,6 +9,7 @@ use crate::args::{TableFormat, one_of};
 use crate::cli::key::generate;
 use crate::cli::{CliError, key_bits};
 use crate::round_cost::RoundCost;
+use crate::terminal::{print_columns, print_text, spinner};
 
 /// Measure a protocol round on one thread: seal, accept and open times, and bytes
 #[derive(Args)]
@@ -18,15 +19,15 @@ pub(crate) struct Protocol {
     bits: Vec<u32>,
     /// How noise is generated [default: both ways]
     #[arg(long, value_parser = one_of::<NoiseMode>())]
-    mode: Option<NoiseMode>,
+    noise: Option<NoiseMode>,
     /// The profile [default: all]
     #[arg(long, value_parser = one_of::<Profile>())]
     profile: Option<Profile>,
     /// The number of classes
-    #[arg(long, default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long = "class-count", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     classes: u32,
     /// The number of features
-    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long = "feature-count", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     features: u32,
     /// The number of users
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1_000))]
@@ -38,7 +39,7 @@ pub(crate) struct Protocol {
 
 impl Protocol {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let modes = match self.mode {
+        let modes = match self.noise {
             Some(mode) => vec![mode],
             None => vec![NoiseMode::Secure, NoiseMode::Fast],
         };
@@ -47,7 +48,14 @@ impl Protocol {
             for &mode in &modes {
                 // one key for all profiles, because key generation is measured elsewhere
                 let mut key = generate(key_bits(bits, false)?, mode, Threads::all())?;
+                let bar = spinner("measuring rounds");
                 for config in self.configs(bits, mode) {
+                    bar.set_message(format!(
+                        "measuring {}, {bits} bits, noise {}, blocks of {}",
+                        config.profile,
+                        mode.name(),
+                        config.block
+                    ));
                     let (round, same) = RoundCost::measure(config.clone(), self.users, key)?;
                     key = same;
                     let mut binding = None;
@@ -55,8 +63,14 @@ impl Protocol {
                         let (cost, same) = BindingCost::measure(&config, self.users, key)?;
                         (binding, key) = (Some(cost), same);
                     }
-                    reports.push(Report { round, binding });
+                    let report = Report { round, binding };
+                    if self.format == TableFormat::Table {
+                        // results appear as they come, because all of them take minutes
+                        bar.suspend(|| eprintln!("{}", report.line()));
+                    }
+                    reports.push(report);
                 }
+                bar.finish_and_clear();
             }
         }
         match self.format {
@@ -103,56 +117,72 @@ struct Report {
     binding: Option<BindingCost>,
 }
 
+impl Report {
+    /// Returns the result in one line, to be seen before the tables.
+    fn line(&self) -> String {
+        let r = &self.round;
+        let time = |seconds: f64| super::readable(seconds * 1e6);
+        format!(
+            "{}, {} bits, noise {}, block {}: seal {}, open {}",
+            r.profile,
+            r.bits,
+            r.mode,
+            r.block,
+            time(r.seal_s),
+            time(r.open_s)
+        )
+    }
+}
+
 fn print_table(reports: &[Report]) {
     let Some(Report { round: first, .. }) = reports.first() else { return };
     println!(
         "a round of {} users, {} weights, one thread, back end {}\nprocessor time per user, bytes per message\n",
         first.users, first.dimension, first.backend
     );
-    println!(
-        "{:<8}{:>6}{:>6}{:>8}{:>13}{:>10}{:>12}{:>10}{:>10}{:>10}{:>12}",
+    let head = [
         "profile",
         "block",
         "bits",
         "noise",
-        "ciphertexts",
+        "cipher-\ntexts",
         "seal",
         "bytes",
         "accept",
         "close",
         "open",
-        "sum bytes"
-    );
-    for Report { round: r, .. } in reports {
-        println!(
-            "{:<8}{:>6}{:>6}{:>8}{:>13}{:>10}{:>12}{:>10}{:>10}{:>10}{:>12}",
-            r.profile,
-            r.block,
-            r.bits,
-            r.mode,
-            r.ciphertexts,
-            super::readable(r.seal_s * 1e6),
-            r.seal_bytes,
-            super::readable(r.accept_s * 1e6),
-            super::readable(r.close_s * 1e6),
-            super::readable(r.open_s * 1e6),
-            r.sum_bytes
-        );
-    }
+        "sum bytes",
+    ];
+    let time = |seconds: f64| super::readable(seconds * 1e6);
+    let row = |Report { round: r, .. }: &Report| {
+        vec![
+            r.profile.to_owned(),
+            r.block.to_string(),
+            r.bits.to_string(),
+            r.mode.to_owned(),
+            r.ciphertexts.to_string(),
+            time(r.seal_s),
+            r.seal_bytes.to_string(),
+            time(r.accept_s),
+            time(r.close_s),
+            time(r.open_s),
+            r.sum_bytes.to_string(),
+        ]
+    };
+    print_columns(&head, &reports.iter().map(row).collect::<Vec<_>>(), |column| column == 0);
 }
 
 fn print_binding(reports: &[Report]) {
     let bound = || reports.iter().filter_map(|report| Some((&report.round, report.binding.as_ref()?)));
     let Some((_, first)) = bound().next() else { return };
     let time = |seconds: f64| super::readable(seconds * 1e6);
-    println!(
-        "\nwhat masks and the check cost in `full`: a task without them, and one with them, measured side by side\n"
+    print_text(
+        "\nwhat masks and the check cost in `full`: a task without them, and one with them, measured side by side\n",
     );
-    println!(
-        "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>8}{:>12}{:>12}{:>12}",
+    let head = [
         "bits",
         "noise",
-        "ciphertexts",
+        "cipher-\ntexts",
         "seal",
         "with",
         "ratio",
@@ -160,50 +190,49 @@ fn print_binding(reports: &[Report]) {
         "open",
         "with",
         "ratio",
-        "user checks",
+        "user\nchecks",
         "masks",
-        "signatures"
-    );
-    for (r, b) in bound() {
-        println!(
-            "{:<6}{:>8}{:>13}{:>10}{:>10}{:>8.3}{:>8}{:>10}{:>10}{:>8.3}{:>12}{:>12}{:>12}",
-            r.bits,
-            r.mode,
-            r.ciphertexts,
+        "signa-\ntures",
+    ];
+    let rows = bound().map(|(r, b)| {
+        vec![
+            r.bits.to_string(),
+            r.mode.to_owned(),
+            r.ciphertexts.to_string(),
             time(b.without_s.seal),
             time(b.with_s.seal),
-            b.with_s.seal / b.without_s.seal,
+            format!("{:.3}", b.with_s.seal / b.without_s.seal),
             format!("+{}", b.with_bytes.saturating_sub(b.without_bytes)),
             time(b.without_s.open),
             time(b.with_s.open),
-            b.with_s.open / b.without_s.open,
+            format!("{:.3}", b.with_s.open / b.without_s.open),
             time(b.check_s),
             time(b.many_masks_s),
-            time(b.signatures_s)
-        );
-    }
-    println!(
-        "\n`user checks` is the time in which a user checks and unpacks a sum, `masks` the time in which the key generator\n\
-         adds up the masks of {} users with {} numbers each, and `signatures` the time in which it verifies the signatures\n\
-         of {} uploads.",
+            time(b.signatures_s),
+        ]
+    });
+    print_columns(&head, &rows.collect::<Vec<_>>(), |_| false);
+    print_text(&format!(
+        "\n`user checks` is the time in which a user checks and unpacks a sum, `masks` the time in which the key \
+         generator adds up the masks of {} users with {} numbers each, and `signatures` the time in which it verifies \
+         the signatures of {} uploads.",
         first.many_users, first.many_numbers, first.signatures
+    ));
+    print_text(
+        "\nCONTROL, NOT THE PRODUCT: the same masks and check without encryption. `dphe` never sends this.\n",
     );
-    println!(
-        "\nCONTROL, NOT THE PRODUCT: the same masks and check without encryption. `dphe` never sends this.\n"
-    );
-    println!("{:<6}{:>8}{:>10}{:>12}{:>10}", "bits", "noise", "seal", "bytes", "open");
-    for (r, b) in bound() {
-        println!(
-            "{:<6}{:>8}{:>10}{:>12}{:>10}",
-            r.bits,
-            r.mode,
+    let rows = bound().map(|(r, b)| {
+        vec![
+            r.bits.to_string(),
+            r.mode.to_owned(),
             time(b.control_s.seal),
-            b.control_bytes,
-            time(b.control_s.open)
-        );
-    }
-    println!(
-        "\nEncryption is a second lock: without it, leaked mask seeds alone would open every upload, and the profile\n\
-         `sparse` would not be possible (docs/proof.md, section 8)."
+            b.control_bytes.to_string(),
+            time(b.control_s.open),
+        ]
+    });
+    print_columns(&["bits", "noise", "seal", "bytes", "open"], &rows.collect::<Vec<_>>(), |_| false);
+    print_text(
+        "\nEncryption is a second lock: without it, leaked mask seeds alone would open every upload, and the profile \
+         `sparse` would not be possible (docs/proof.md, section 8).",
     );
 }

@@ -40,7 +40,7 @@ pub(crate) struct Service {
     bits: u32,
     /// How noise is generated
     #[arg(long, value_parser = one_of::<NoiseMode>(), default_value = NoiseMode::Fast.name())]
-    mode: NoiseMode,
+    noise: NoiseMode,
     /// The number of uploads started per second, independently of earlier ones; 0 for no limit
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
@@ -76,8 +76,8 @@ pub(crate) struct Service {
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
     /// The directory for measurements as JSON, and for plots if there are several numbers of users
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
 }
 
 impl Service {
@@ -96,7 +96,7 @@ impl Service {
             report.add(self.run_with(users, &stopped)?);
         }
         report.print(self.format)?;
-        if let Some(directory) = &self.out {
+        if let Some(directory) = &self.output {
             report.write(directory)?;
         }
         report.verdict()

@@ -15,6 +15,8 @@ use crate::cli::CliError;
 
 /// With duplicated data, each user gets one part in this many by default. The paper has five users.
 const PART: usize = 5;
+/// The largest share of test samples without `--train-per-class`.
+const HELD_OUT: f64 = 0.3;
 
 #[derive(Args)]
 pub(crate) struct Split {
@@ -24,21 +26,19 @@ pub(crate) struct Split {
     #[arg(long)]
     users: NonZeroUsize,
     /// Public samples per class, for the initial model (with attributes: per attribute, at random)
-    #[arg(long, value_name = "SAMPLES")]
+    #[arg(long, value_name = "SAMPLES", default_value_t = 3)]
     initial_per_class: usize,
-    /// The maximum number of test samples per class; no user gets them
+    /// The maximum number of test samples per class; no user gets them. Without --train-per-class, at most three in ten
+    /// samples are test samples
     #[arg(long, value_name = "SAMPLES", default_value_t = 50)]
     test_per_class: usize,
     /// Training samples per class, including initial ones [default: all that are not test samples]
     #[arg(long, value_name = "SAMPLES")]
     train_per_class: Option<usize>,
-    /// Whether each sample goes to one user, or users draw samples independently
-    #[arg(long, value_enum, default_value_t = Rule::Disjoint)]
-    rule: Rule,
-    /// Whether users have samples of all classes or of few
-    #[arg(long, value_enum, default_value_t = Skew::Iid)]
-    skew: Skew,
-    /// Samples per user, with --rule duplicated [default: a fifth of all]
+    /// How samples are distributed to users
+    #[arg(long, value_enum, default_value_t = SplitName::Disjoint)]
+    split: SplitName,
+    /// Samples per user, with --split duplicated or duplicated-by-class [default: a fifth of all]
     #[arg(long, value_name = "SAMPLES")]
     per_user: Option<usize>,
     /// The random seed; the same seed gives the same files
@@ -46,35 +46,48 @@ pub(crate) struct Split {
     seed: u64,
     /// The directory for initial.npz, test.npz, user-1.npz and so on
     #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
+    output: PathBuf,
     /// The output format
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Rule {
+enum SplitName {
+    /// Equal shares at random
     Disjoint,
+    /// Users draw samples independently, so a sample may go to several
     Duplicated,
+    /// Each user has few classes
+    ByClass,
+    /// Users draw samples of few classes independently
+    DuplicatedByClass,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Skew {
-    Iid,
-    ByClass,
+impl SplitName {
+    /// Returns whether users have samples of few classes.
+    fn is_by_class(self) -> bool {
+        matches!(self, Self::ByClass | Self::DuplicatedByClass)
+    }
+}
+
+/// Returns how many of a class's samples at most become test samples, as `dphe simulate` holds them out.
+fn held_out(samples: usize) -> usize {
+    (HELD_OUT * samples as f64) as usize
 }
 
 impl Split {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let table = self.input.read()?;
         let parts = self.parts(&table)?;
-        fs::create_dir_all(&self.out).map_err(|error| CliError::Data {
-            what: format!("{} cannot be created: {error}", self.out.display()),
+        fs::create_dir_all(&self.output).map_err(|error| CliError::Data {
+            what: format!("{} cannot be created: {error}", self.output.display()),
             hint: "Choose another directory with `-o`.".into(),
         })?;
+        self.refuse_other_splits(&parts)?;
         let mut written = Vec::new();
         for (name, samples) in parts.iter().filter(|(_, samples)| !samples.is_empty()) {
-            let path = self.out.join(format!("{name}.npz"));
+            let path = self.output.join(format!("{name}.npz"));
             write_npz(&path, &table.select(samples)?)?;
             written.push((path, samples.len()));
         }
@@ -89,6 +102,24 @@ impl Split {
         } else {
             for (path, samples) in written {
                 println!("{samples:>8} samples   {}", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the directory has a share that this split would not replace: shares of two splits may have samples in
+    /// common.
+    fn refuse_other_splits(&self, parts: &[(String, Vec<usize>)]) -> Result<(), CliError> {
+        let output = |source| CliError::Output { path: self.output.clone(), source };
+        for entry in fs::read_dir(&self.output).map_err(output)? {
+            let name = entry.map_err(output)?.file_name().to_string_lossy().into_owned();
+            let Some(part) = name.strip_suffix(".npz") else { continue };
+            let share = part.strip_prefix("user-").is_some_and(|user| user.parse::<u32>().is_ok());
+            if share && !parts.iter().any(|(written, _)| written == part) {
+                return Err(CliError::Data {
+                    what: format!("{} has {name} of another split", self.output.display()),
+                    hint: "Delete it, or choose another directory with `-o`.".into(),
+                });
             }
         }
         Ok(())
@@ -111,6 +142,7 @@ impl Split {
         }
 
         let (mut test, mut members) = (Vec::new(), Vec::new());
+        let most_tests = per_class(self.test_per_class);
         for samples in rest {
             let (for_users, from) = match self.train_per_class.map(per_class) {
                 Some(train) if initial + samples.len() < train || train < initial => {
@@ -123,9 +155,12 @@ impl Split {
                     });
                 }
                 Some(train) => (0..train - initial, train - initial),
-                None => (per_class(self.test_per_class).min(samples.len())..samples.len(), 0),
+                None => (most_tests.min(held_out(samples.len()))..samples.len(), 0),
             };
-            let until = samples.len().min(from + per_class(self.test_per_class));
+            let until = match self.train_per_class {
+                Some(_) => samples.len().min(from + most_tests),
+                None => for_users.start,
+            };
             test.extend_from_slice(&samples[from..until]);
             members.push(samples[for_users].to_vec());
         }
@@ -144,9 +179,9 @@ impl Split {
                 what: format!("{} has no labels to split by", self.input.path.display()),
                 hint: "Name them with `--labels` or `--label-column`.".into(),
             }),
-            Some(TableLabels::Attributes(_)) if self.skew == Skew::ByClass => Err(CliError::Data {
+            Some(TableLabels::Attributes(_)) if self.split.is_by_class() => Err(CliError::Data {
                 what: "samples with attributes cannot be split by class".into(),
-                hint: "Use `--skew iid`.".into(),
+                hint: "Use `--split disjoint` or `--split duplicated`.".into(),
             }),
             Some(TableLabels::Attributes(_)) => Ok((1, vec![0; table.samples()])),
             Some(TableLabels::Classes(labels)) => Ok((table.classes().len(), labels.clone())),
@@ -163,13 +198,13 @@ impl Split {
             let order = shares(&order, 1, seed)?.concat();
             Ok(order.into_iter().flat_map(|class| members[class].iter().copied()).collect())
         };
-        match (self.rule, self.skew) {
-            (Rule::Disjoint, _) if self.per_user.is_some() => Err(CliError::Data {
+        match self.split {
+            SplitName::Disjoint | SplitName::ByClass if self.per_user.is_some() => Err(CliError::Data {
                 what: "with disjoint data all users get equal shares".into(),
-                hint: "Use `--per-user` together with `--rule duplicated`.".into(),
+                hint: "Use `--per-user` together with `--split duplicated`.".into(),
             }),
-            (Rule::Disjoint, Skew::Iid) => Ok(shares(&members.concat(), users, seed)?),
-            (Rule::Disjoint, Skew::ByClass) => {
+            SplitName::Disjoint => Ok(shares(&members.concat(), users, seed)?),
+            SplitName::ByClass => {
                 let sorted = sorted(&seed.derive("classes", 0))?;
                 // sizes differ by at most one, as in `shares`
                 let sizes = shares(&sorted, users, seed)?;
@@ -182,7 +217,7 @@ impl Split {
                     })
                     .collect())
             }
-            (Rule::Duplicated, skew) => {
+            SplitName::Duplicated | SplitName::DuplicatedByClass => {
                 let size = self.per_user.unwrap_or(total.div_ceil(PART));
                 if size == 0 || size > total {
                     return Err(CliError::Data {
@@ -195,9 +230,9 @@ impl Split {
                 (0..users as u64)
                     .map(|user| {
                         let seed = seed.derive("user", user);
-                        let mut order = match skew {
-                            Skew::Iid => shares(&members.concat(), 1, &seed)?.concat(),
-                            Skew::ByClass => sorted(&seed)?,
+                        let mut order = match self.split.is_by_class() {
+                            false => shares(&members.concat(), 1, &seed)?.concat(),
+                            true => sorted(&seed)?,
                         };
                         order.truncate(size);
                         Ok(order)

@@ -163,10 +163,12 @@ impl Outcome {
         println!("model        {}", directory.join(name).join("model.safetensors").display());
         println!("logs, kits   {}", directory.join(name).display());
         println!("\nnext:");
-        println!("  dphe evaluate --model {}", directory.join(name).join("model.safetensors").display());
+        let directory = directory.join(name);
+        // on two lines each, so that a terminal does not break them in the middle of a path
+        let directory = directory.display();
+        println!("  dphe evaluate --model {directory}/model.safetensors \\\n      {directory}/held-out.npz");
         println!(
-            "  dphe verify --kit {0}/kits/aggregator --data {0}/data/aggregator",
-            directory.join(name).display()
+            "  dphe verify --kit {directory}/kits/aggregator \\\n      --data {directory}/data/aggregator"
         );
         println!("  dphe simulate FEATURES      to simulate with your own features");
         println!("  dphe init                   to set up a task on several machines");

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::ROUND_TIMEOUT;
 use crate::args::Storage;
 use crate::cli::CliError;
-use crate::processes::{PartyProcess, free_ports, stopped, stopped_by_signal};
+use crate::processes::{PartyProcess, stopped};
 
 /// The interval at which progress is checked.
 const TICK: Duration = Duration::from_millis(50);
@@ -41,32 +41,31 @@ pub(super) struct Parties {
 }
 
 impl Parties {
-    /// Starts all parties from the kits in a directory.
-    pub(super) fn start(
-        directory: &Path,
-        users: usize,
-        seed: u64,
-        rounds: u64,
-        profile: Profile,
-        port: u16,
-    ) -> Result<Self, CliError> {
-        let stopped = stopped_by_signal()?;
-        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut parties = Self {
+    /// Prepares parties from the kits in a directory. `port` is the port of the dashboard, and `stopped` is set when
+    /// the demo should end.
+    pub(super) fn new(directory: &Path, profile: Profile, port: u16, stopped: &Arc<AtomicBool>) -> Self {
+        Self {
             directory: directory.into(),
             services: Vec::new(),
             users: Vec::new(),
-            observe,
-            rounds,
+            observe: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            rounds: 0,
             profile,
-            stopped,
-        };
+            stopped: stopped.clone(),
+        }
+    }
+
+    /// Starts all parties.
+    pub(super) fn start(self, users: usize, seed: u64, rounds: u64) -> Result<Self, CliError> {
+        let mut parties = Self { rounds, ..self };
+        let directory = parties.directory.clone();
         let key_generator = parties.spawn(PartyId::KeyGenerator, &[])?;
         parties.services.push(key_generator);
         let aggregator = parties.spawn_aggregator()?;
         parties.services.push(aggregator);
         if let Some(address) = parties.page()? {
-            println!("{:>8}  dashboard: {address}", profile.as_str());
+            // on its own line, because terminals break long addresses
+            println!("{:>8}  dashboard:\n  {address}", parties.profile.as_str());
         }
         for user in (1..).filter_map(UserId::new).take(users) {
             let features = directory.join(format!("user-{user}.npz")).display().to_string();
@@ -84,12 +83,15 @@ impl Parties {
         Ok(parties)
     }
 
-    /// Runs the aggregator of a finished task until a signal comes, so that its dashboard can be seen.
-    pub(super) fn keep(directory: &Path, profile: Profile) -> Result<(), CliError> {
-        let observe = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)?[0]));
-        let stopped = stopped_by_signal()?;
-        let (directory, services, users) = (directory.into(), Vec::new(), Vec::new());
-        let parties = Self { directory, services, users, observe, rounds: 0, profile, stopped };
+    /// Runs the aggregator of a finished task until a signal comes, so that its dashboard can be seen. The port is the
+    /// one of the training, so that an open page goes on.
+    pub(super) fn keep(
+        directory: &Path,
+        profile: Profile,
+        port: u16,
+        stopped: Arc<AtomicBool>,
+    ) -> Result<(), CliError> {
+        let parties = Self::new(directory, profile, port, &stopped);
         let mut aggregator = parties.spawn_aggregator()?;
         if let Some(address) = parties.page()? {
             println!("\nThe dashboard of {profile} runs until you press Ctrl-C:\n  {address}");
@@ -139,9 +141,14 @@ impl Parties {
                 (progressed, published) = (Instant::now(), now);
             }
             bar.set_position(published.min(self.rounds));
+            // a signal may have reached the parties, too
+            let failed = |party: &PartyProcess| match self.stopped.load(Ordering::Relaxed) {
+                true => stopped(),
+                false => party.failed(),
+            };
             for service in &mut self.services {
                 if service.ended()?.is_some() {
-                    return Err(service.failed());
+                    return Err(failed(service));
                 }
             }
             let mut still = Vec::new();
@@ -149,7 +156,7 @@ impl Parties {
                 match user.ended()? {
                     None => still.push(user),
                     Some(true) => {}
-                    Some(false) => return Err(user.failed()),
+                    Some(false) => return Err(failed(&user)),
                 }
             }
             waiting = still;

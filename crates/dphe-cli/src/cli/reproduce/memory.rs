@@ -54,7 +54,7 @@ impl MeasurementStore {
         let Some(path) = self.path(experiment).filter(|path| path.exists()) else { return Ok(measured) };
         let bytes = files::read_at_most(&path, MAX_BYTES).map_err(|source| CliError::Data {
             what: format!("{} cannot be read: {source}", path.display()),
-            hint: "Delete the file, or choose another directory with `--out`.".into(),
+            hint: "Delete the file, or choose another directory with `--output`.".into(),
         })?;
         let settings = experiment.settings();
         for line in bytes.split(|&byte| byte == b'\n') {

@@ -12,7 +12,10 @@ use serde_json::{Map, Value, json};
 use crate::cli::CliError;
 use crate::files;
 use crate::page::{Page, Tile};
-use crate::terminal::print_columns;
+use crate::terminal::{Tone, WIDTH, coloured, print_columns, print_text, wrapped};
+
+/// The width of the column of verdicts.
+const VERDICT: usize = 15;
 
 /// The findings of an experiment, and how it was run.
 pub(super) struct ExperimentReport {
@@ -31,18 +34,31 @@ impl ExperimentReport {
         self.findings.claims.iter().all(|claim| claim.holds)
     }
 
+    /// Returns how many claims there are, and how many of them hold.
+    pub(super) fn claims(&self) -> (usize, usize) {
+        let claims = &self.findings.claims;
+        (claims.len(), claims.iter().filter(|claim| claim.holds).count())
+    }
+
     pub(super) fn print(&self) {
         println!("\n{}\n", self.findings.title);
         for note in &self.findings.notes {
-            println!("note: {note}");
+            print_text(&format!("note: {note}"));
         }
         for table in &self.findings.tables {
-            println!("\n{}", table.title);
+            print_text(&format!("\n{}", table.title));
             print_columns(&heads(table), &rows(table), |i| is_text(table, i));
         }
         println!();
         for claim in &self.findings.claims {
-            println!("{:<14} {}: {}", verdict(claim), claim.text, claim.seen);
+            let tone = if claim.holds { Tone::Good } else { Tone::Bad };
+            let lines = wrapped(&format!("{}: {}", claim.text, claim.seen), WIDTH - VERDICT);
+            for (i, line) in lines.iter().enumerate() {
+                match i {
+                    0 => println!("{}{line}", coloured(&format!("{:<VERDICT$}", verdict(claim)), tone)),
+                    _ => println!("{:<VERDICT$}{line}", ""),
+                }
+            }
         }
         println!("{:.1} s", self.time.as_secs_f64());
     }

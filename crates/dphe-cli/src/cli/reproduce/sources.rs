@@ -27,7 +27,7 @@ impl Sources {
         {
             return Err(CliError::Data {
                 what: format!("{} is not a directory", directory.display()),
-                hint: "See docs/reproduction.md#data-sets for the contents of `--data`.".into(),
+                hint: "See docs/reproduction.md#data-sets for the contents of `--data-sets`.".into(),
             });
         }
         Ok(Self { directory, objects: None })
@@ -65,7 +65,7 @@ impl Sources {
             {
                 return Err(CliError::Data {
                     what: format!("{} contains no known data set", directory.display()),
-                    hint: "See docs/reproduction.md#data-sets for the contents of `--data`.".into(),
+                    hint: "See docs/reproduction.md#data-sets for the contents of `--data-sets`.".into(),
                 });
             }
             objects.push(Source::digits(Arc::new(digits::digits()?)));

@@ -15,7 +15,7 @@ use crate::cli::CliError;
 use crate::files;
 use crate::page::Page;
 use crate::samples::Samples;
-use crate::terminal::{percent, print_rows};
+use crate::terminal::{percent, print_rows, print_text};
 
 /// Accuracies on the held-out samples of models that were trained without rounds.
 #[derive(Clone, Copy, Serialize)]
@@ -70,7 +70,7 @@ impl Outcome {
             users: args.users,
             held_out: scenario.held_out.len(),
             seed: args.seed,
-            payload: args.learner.payload,
+            payload: args.learner.payload(),
             share: args.learner.spec(1.0).share_of(samples.data.features().width() * samples.classes.len()),
             encrypted: !args.plain,
             profile: task.profile(),
@@ -89,12 +89,12 @@ impl Outcome {
             println!("{}", serde_json::to_string_pretty(self)?);
             return Ok(());
         }
-        println!("{}\n{}\n", self.title(), self.subtitle());
+        print_text(&format!("{}\n{}\n", self.title(), self.subtitle()));
         print_rows(&ROUND_HEAD, &self.round_rows());
         println!();
         print_rows(&["accuracy on held-out samples", ""], &self.summary());
         for note in self.ending().iter().map(String::as_str).chain(self.note()) {
-            println!("\n{note}");
+            print_text(&format!("\n{note}"));
         }
         Ok(())
     }

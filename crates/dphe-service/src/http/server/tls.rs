@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
@@ -24,8 +24,9 @@ use super::unauthenticated::{UnauthenticatedConnection, UnauthenticatedConnectio
 use super::{Limits, PARTY_BUFFER, PartyPermits, Shutdown, serve_http, with_write_timeout};
 use crate::http::middleware::{MiddlewareState, RateLimiter, identify_and_limit};
 use crate::http::problem::HttpErrorCode;
+use crate::reminder::OncePerMinute;
 use crate::telemetry::Metrics;
-use crate::tls::ServerTls;
+use crate::tls::{HandshakeProblem, ServerTls};
 
 /// The party at the other end of a connection, according to its key.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,7 @@ pub async fn serve_tls(
         metrics,
         party_permits: PartyPermits::new(limits.connections_of_one),
         shutdown: shutdown.clone(),
+        reminders: Arc::default(),
     };
     loop {
         let accepted = tokio::select! {
@@ -103,6 +105,7 @@ struct TlsServer {
     metrics: Arc<Metrics>,
     party_permits: PartyPermits,
     shutdown: Shutdown,
+    reminders: Arc<Mutex<OncePerMinute<HandshakeProblem>>>,
 }
 
 impl TlsServer {
@@ -125,11 +128,23 @@ impl TlsServer {
         };
         match result {
             Ok(Ok(stream)) => return pending.authenticate().then_some(stream),
-            Ok(Err(error)) => tracing::debug!(%address, %error, "handshake refused"),
+            Ok(Err(error)) => self.log_refused(address, &error),
             Err(_) => tracing::debug!(%address, "handshake timed out"),
         }
         self.metrics.refused_handshakes.add(1);
         None
+    }
+
+    /// Warns about a handshake that failed, at most once per minute and kind: anybody can connect.
+    fn log_refused(&self, address: SocketAddr, error: &std::io::Error) {
+        let kind = HandshakeProblem::of(error);
+        let due = self.reminders.lock().is_ok_and(|mut due| due.is_due(kind, Instant::now()));
+        match kind.text() {
+            Some((reason, hint)) if due => {
+                tracing::warn!(%address, reason, hint, "a connection was refused");
+            }
+            _ => tracing::debug!(%address, %error, "handshake refused"),
+        }
     }
 
     async fn serve(&self, stream: TlsConnection, address: SocketAddr) {

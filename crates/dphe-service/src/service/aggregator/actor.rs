@@ -58,6 +58,10 @@ pub(super) struct AggregatorActor {
     schedule: Schedule,
     collect: CollectSection,
     rounds: u64,
+    /// The number of rounds that were aborted. They do not count towards the rounds of the task.
+    aborted: u64,
+    /// Whether the key generator says that it opens no more sums.
+    used_up: bool,
     pub(super) outbox: Outbox,
     pub(super) commands: mpsc::Sender<AggregatorCommand>,
     /// Where to send the answer to the upload in the current step.
@@ -93,7 +97,8 @@ impl AggregatorActor {
             start.party::<AggregatorParty, _>(keys, &mut store, options.threads, clock.now()).await?;
         model::restore_model(&mut store, &rosters, party.round(), kit, &maker).await?;
         let records = Arc::new(last_records(&mut store, party.round()).await?);
-        let mut spoilers = model::stored_spoilers(&mut store, party.round()).await?;
+        let model::StoredState { mut spoilers, aborted } =
+            model::stored_state(&mut store, party.round()).await?;
         let rules = SearchRules::new(&roster);
         spoilers.keep_users(&rules);
         let asked = spoilers.asked(party.round().get(), &rules);
@@ -107,6 +112,8 @@ impl AggregatorActor {
             schedule: Schedule::default(),
             collect: task_file.collect,
             rounds: task_file.task.rounds,
+            aborted,
+            used_up: false,
             outbox: Outbox::default(),
             commands: sender,
             waiting: BTreeMap::new(),
@@ -205,6 +212,9 @@ impl AggregatorActor {
         if self.schedule.take_due(Timer::FloorSuffices, now) {
             self.freeze_if_enough().await?;
         }
+        if self.schedule.take_due(Timer::Remind, now) {
+            self.log_missing()?;
+        }
         if self.schedule.take_due(Timer::Complete, now) {
             self.freeze_if_complete().await?;
         }
@@ -214,10 +224,16 @@ impl AggregatorActor {
         Ok(())
     }
 
+    /// Returns whether the task needs no further round. An aborted round has opened no sum, so another one replaces it.
+    fn is_over(&self) -> Result<bool, Error> {
+        let ended = self.driver.party()?.round().get() - 1;
+        Ok(self.used_up || ended.saturating_sub(self.aborted) >= self.rounds)
+    }
+
     async fn start_round(&mut self) -> Result<(), Error> {
         let party = self.driver.party()?;
         let round = party.round();
-        if !party.is_idle() || round.get() > self.rounds {
+        if !party.is_idle() || self.is_over()? {
             return Ok(());
         }
         let model = Digest::of_model(&self.current_model(round).await?);

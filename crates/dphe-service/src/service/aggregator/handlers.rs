@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::chunks::{ChunkOutcome, UploadChunks};
 use super::past_rounds::PastRounds;
 use super::replies::{PendingUpload, UploadReply};
-use super::{MAX_POLL, Snapshot};
+use super::{AggregatorStatus, MAX_POLL, Snapshot};
 use crate::hex;
 use crate::http::openapi;
 use crate::http::problem::{HttpErrorCode, Problem};
@@ -139,7 +139,9 @@ pub(super) fn router(api: AggregatorApi) -> Router {
 }
 
 async fn status(State(api): State<AggregatorApi>) -> Response {
-    json(&api.snapshot.borrow().status)
+    let status = api.snapshot.borrow().status.clone();
+    let roster = api.rosters.at(Round::new(status.round).unwrap_or(Round::FIRST));
+    json(&AggregatorStatus { missing: status.missing_of(roster.users()), ..status })
 }
 
 #[derive(Deserialize)]

@@ -6,6 +6,9 @@ use dphe::wire::Ending;
 use dphe::{Round, UserId, WeightSum};
 use serde::{Deserialize, Serialize};
 
+use super::spoilers::Users;
+use crate::party::list_of_users;
+
 /// The record of a round that ended. Some values are missing if the aggregator restarted during the round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {
@@ -24,13 +27,16 @@ pub struct RoundRecord {
     /// The users whose uploads were accepted.
     #[serde(default)]
     pub participants: Vec<u32>,
+    /// In a round that was aborted, the users who were asked for an upload and sent none, if known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<u32>,
     /// The total length of the uploads in bytes.
     pub upload_bytes: usize,
     /// The duration of the round.
     pub seconds: Option<f64>,
-    /// The time from the start of the round to the last upload.
+    /// The time from the start of the round until its participants were frozen.
     pub collect_seconds: Option<f64>,
-    /// The time from the last upload until the sum was open.
+    /// The time from then until the sum was open.
     #[serde(default)]
     pub open_seconds: Option<f64>,
     /// The time from then until the model was published.
@@ -67,7 +73,8 @@ impl RoundRecord {
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     began: Option<Instant>,
-    last_upload: Option<Instant>,
+    /// When the participants were frozen.
+    frozen: Option<Instant>,
     opened: Option<Instant>,
     upload_bytes: usize,
     participants: Vec<u32>,
@@ -94,7 +101,6 @@ impl Recording {
     pub(super) fn upload(&mut self, user: UserId, bytes: usize) {
         self.upload_bytes += bytes;
         self.participants.push(user.get());
-        self.last_upload = Some(Instant::now());
     }
 
     pub(super) fn opened(&mut self, sum: &WeightSum, singles: Option<f64>) {
@@ -119,6 +125,7 @@ impl Recording {
     /// Replaces the participants by those of the frozen sum. After a restart, the others are unknown.
     pub(super) fn frozen(&mut self, participants: Vec<u32>) {
         self.participants = participants;
+        self.frozen = Some(Instant::now());
     }
 
     /// Returns the users who came.
@@ -131,15 +138,21 @@ impl Recording {
         self.reason.get_or_insert_with(|| reason.into());
     }
 
-    /// Completes the record. `floor` is the smallest number of users of a sum.
-    pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize) -> RoundRecord {
+    /// Completes the record. `floor` is the smallest number of users of a sum, and `expected` are the users who were
+    /// asked for an upload.
+    pub(super) fn end(mut self, round: Round, ending: Ending, floor: usize, expected: &Users) -> RoundRecord {
         // an upload may be repeated
         self.participants.sort_unstable();
         self.participants.dedup();
         let came = self.participants.len();
         // after a restart, earlier uploads are unknown
+        let mut missing = Vec::new();
         if ending == Ending::Aborted && came < floor && self.began.is_some() {
-            self.problem(format!("{came} of at least {floor} users uploaded before the deadline"));
+            missing = expected.iter().copied().filter(|user| !self.participants.contains(user)).collect();
+            let names = list_of_users(&missing);
+            self.problem(format!(
+                "{came} of at least {floor} users uploaded before the deadline; missing: user {names}"
+            ));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
         let between = |from: Option<Instant>, to: Option<Instant>| {
@@ -153,10 +166,11 @@ impl Recording {
             ended_at: now,
             users: self.users,
             participants: self.participants,
+            missing,
             upload_bytes: self.upload_bytes,
             seconds: between(self.began, end),
-            collect_seconds: between(self.began, self.last_upload),
-            open_seconds: between(self.last_upload, self.opened),
+            collect_seconds: between(self.began, self.frozen),
+            open_seconds: between(self.frozen, self.opened),
             publish_seconds: between(self.opened, end),
             sparsity: self.sparsity,
             singles: self.singles,

@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dphe::Profile;
 use dphe::party::AggregatorPhase;
 use dphe::wire::Ending;
+use dphe::{Profile, UserId};
 
 use crate::chart::{Chart, Series, Unit};
 use crate::html::{STYLE, escaped, table};
 use crate::kit::Kit;
-use crate::service::aggregator::{AggregatorStatus, RoundRecord, Snapshot};
+use crate::party::list_of_users;
+use crate::service::aggregator::{AggregatorStatus, RoundRecord, Snapshot, phase_label};
 use crate::telemetry::Metrics;
 
 /// The styles that reports do not have.
@@ -49,18 +50,6 @@ pub(super) fn style() -> String {
 const ROUNDS: usize = 100;
 /// The number of rounds in a chart.
 const POINTS: usize = 400;
-
-/// Returns the label of a phase on the page.
-fn phase_label(phase: AggregatorPhase) -> &'static str {
-    match phase {
-        AggregatorPhase::Idle => "waiting",
-        AggregatorPhase::Announced => "requesting a ticket",
-        AggregatorPhase::Collecting => "collecting updates",
-        AggregatorPhase::Frozen => "freezing the participants",
-        AggregatorPhase::Requested => "waiting for the sum",
-        AggregatorPhase::Received => "computing the model",
-    }
-}
 
 /// A part of the page that changes.
 #[derive(Clone, Copy)]
@@ -194,9 +183,16 @@ impl View {
         let mut card = |name: &str, value: String| {
             let _ = write!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&value));
         };
-        let round = if status.over { status.rounds } else { status.round };
-        card("round", format!("{round} of {}", status.rounds));
+        let counted = status.round.saturating_sub(status.aborted);
+        card("round", format!("{} of {}", counted.min(status.rounds), status.rounds));
+        if status.aborted > 0 {
+            card("aborted rounds", status.aborted.to_string());
+        }
         card("updates in this round", format!("{} of {}", status.collected.len(), status.users));
+        let missing = status.missing_of(self.users.iter().copied().filter_map(UserId::new));
+        if !missing.is_empty() {
+            card("missing updates", format!("user {}", list_of_users(&missing)));
+        }
         let percent = |value: Option<f64>| value.map_or("unknown".into(), |value| Unit::Percent.write(value));
         if let Some(last) = last {
             if last.accuracy.is_some() {
@@ -235,6 +231,7 @@ impl View {
         for user in &self.users {
             let count = counts.get(user).copied().unwrap_or(0);
             let now = match () {
+                () if status.over => "the task is over",
                 () if status.phase == Some(AggregatorPhase::Idle) => "between rounds",
                 () if collected.contains(user) => "update received",
                 () if asked.as_ref().is_some_and(|asked| !asked.contains(user)) => "not asked in this round",
@@ -242,11 +239,12 @@ impl View {
             };
             let class = if collected.contains(user) { " class=\"in\"" } else { "" };
             let suspect = if suspects.contains(user) { "<span class=\"bad\">suspected</span>" } else { "" };
-            let _ = write!(
-                out,
-                "<li{class}>user {user}{suspect}<span>{now}</span>\
-                 <span>in {count} of the last {sums} sums</span></li>"
-            );
+            let taken = match sums {
+                0 => "no sum yet".to_owned(),
+                1 => format!("in {count} of 1 sum"),
+                _ => format!("in {count} of the last {sums} sums"),
+            };
+            let _ = write!(out, "<li{class}>user {user}{suspect}<span>{now}</span><span>{taken}</span></li>");
         }
         out.push_str("</ul>");
         out

@@ -1,11 +1,11 @@
 //! The user's client of the aggregator. It polls for messages, fetches models and uploads updates in chunks. Transient
 //! errors are retried with growing, random delays.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use bytes::Bytes;
-use dphe::{Digest, ErrorCode, Round, UserId};
+use dphe::{Digest, ErrorCode, PartyId, Round, UserId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::UserCommand;
@@ -14,6 +14,9 @@ use crate::http::MAX_CHUNK;
 use crate::http::client::{Answer, Backoff, Client, ClientError};
 use crate::http::problem::{HttpErrorCode, Problem, ProblemCode};
 use crate::http::server::timeout_for;
+use crate::party::list_of_users;
+use crate::reminder::WaitingFor;
+use crate::service::aggregator::{AggregatorStatus, phase_label};
 use dphe::wire::{Kind, decode_list};
 
 /// The number of seconds that the aggregator may hold a poll open.
@@ -22,6 +25,9 @@ pub const POLL_SECONDS: u64 = 25;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
 pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// How long there may be no news before the log output says what the aggregator waits for.
+const SILENCE: Duration = Duration::from_secs(50);
 
 /// What the user knows already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,8 @@ impl AggregatorClient {
     /// Polls until the task is over.
     pub(super) async fn poll(mut self, mut params: PollParams, actor: mpsc::Sender<UserCommand>) {
         let mut backoff = Backoff::new(MAX_RETRY_DELAY);
+        let mut waiting = WaitingFor::new(PartyId::Aggregator);
+        let mut news = Instant::now();
         loop {
             let PollParams { after, seen } = params;
             let mut path = format!("/v1/rounds/next?after={after}&wait={POLL_SECONDS}");
@@ -68,16 +76,23 @@ impl AggregatorClient {
             let messages = match received {
                 Ok(messages) if messages.is_empty() => {
                     backoff.reset();
+                    waiting.answered();
+                    if news.elapsed() >= SILENCE {
+                        news = Instant::now();
+                        self.log_status().await;
+                    }
                     continue;
                 }
                 Ok(messages) => messages,
                 Err(error) => {
                     let wait = backoff.wait_after(&error);
-                    tracing::debug!(%error, ?wait, "polling failed");
+                    waiting.failed(&error);
                     tokio::time::sleep(wait).await;
                     continue;
                 }
             };
+            waiting.answered();
+            news = Instant::now();
             let (reply, next) = oneshot::channel();
             if actor.send(UserCommand::Heard { messages, reply }).await.is_err() {
                 return;
@@ -90,6 +105,20 @@ impl AggregatorClient {
                 backoff.reset();
             }
         }
+    }
+
+    /// Says what the aggregator waits for, so that a user who hears nothing new knows why.
+    async fn log_status(&mut self) {
+        let Ok(answer) = self.get("/v1/status").await else { return };
+        let Ok(status) = serde_json::from_slice::<AggregatorStatus>(&answer.body) else { return };
+        let missing = list_of_users(&status.missing);
+        tracing::info!(
+            round = status.round,
+            phase = status.phase.map(phase_label),
+            uploads = status.collected.len(),
+            missing,
+            "waiting for the aggregator's next message"
+        );
     }
 
     async fn get(&mut self, path: &str) -> Result<Answer, ClientError> {
@@ -106,11 +135,12 @@ impl AggregatorClient {
     /// Uploads a message chunk by chunk, from where the last attempt stopped, until it is acknowledged or refused.
     pub(super) async fn upload(&mut self, round: Round, message: Bytes) -> Result<Bytes, ClientError> {
         let mut backoff = Backoff::new(MAX_RETRY_DELAY);
+        let mut waiting = WaitingFor::new(PartyId::Aggregator);
         loop {
             match self.try_upload(round, &message).await {
                 Err(error) if may_upload_later(&error) => {
                     let wait = backoff.wait_after(&error);
-                    tracing::debug!(%error, ?wait, "the upload will be retried");
+                    waiting.failed(&error);
                     tokio::time::sleep(wait).await;
                 }
                 ended => return ended,
@@ -165,5 +195,5 @@ fn may_upload_later(error: &ClientError) -> bool {
 fn messages_of(answer: &Answer) -> Result<Vec<Bytes>, ClientError> {
     decode_list(&answer.body)
         .map(|list| list.into_iter().map(|message| answer.body.slice_ref(message)).collect())
-        .map_err(|_| ClientError::Transport { what: "the response is not a list of messages".into() })
+        .map_err(|_| ClientError::broken("the response is not a list of messages"))
 }

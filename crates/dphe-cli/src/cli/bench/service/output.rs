@@ -80,7 +80,7 @@ impl Report {
         Self {
             key: about_key(service.bits),
             bits: service.bits,
-            mode: service.mode.name(),
+            mode: service.noise.name(),
             profile: "full",
             dimension: service.dimension,
             ciphertexts: 0,

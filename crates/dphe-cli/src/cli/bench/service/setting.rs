@@ -72,13 +72,13 @@ impl Setting {
 fn key(service: &Service) -> Result<DecryptionKey, CliError> {
     let bits = key_bits(service.bits, false)?;
     if bits.get() != TEST_BITS {
-        return generate(bits, service.mode, Threads::all());
+        return generate(bits, service.noise, Threads::all());
     }
     let bytes = |digits: &str| -> Vec<u8> {
         let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
         digits.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, &d| 16 * byte + digit(d))).collect()
     };
-    Ok(hazmat::decryption_key(&bytes(P), &bytes(Q), service.mode)?)
+    Ok(hazmat::decryption_key(&bytes(P), &bytes(Q), service.noise)?)
 }
 
 /// Returns a task file with one class, so that the dimension is the number of features. Users of abusive clients are
@@ -89,7 +89,7 @@ fn task_text(service: &Service, users: u32, ports: &[u16]) -> Result<String, Cli
     let id = TaskId::from_bytes(id);
     let (enrolled, rounds) = (users as usize + service.abusive_clients(users).users(), service.rounds);
     let (features, bits) = (service.dimension, service.bits);
-    let noise = service.mode.name();
+    let noise = service.noise.name();
     let (key_generator, aggregator) = (ports[0], ports[1]);
     Ok(format!(
         "# the task of a load on one machine\n\n\

@@ -47,6 +47,10 @@ impl AggregatorActor {
         tracing::error!(code, detail = problem.detail, "the key generator refused a message");
         self.metrics.refused(problem.code);
         let round = self.driver.party()?.round();
+        if problem.code == ProblemCode::Protocol(ErrorCode::Rounds) {
+            self.used_up = true;
+            tracing::error!("the key generator opens no more sums, so the task is over");
+        }
         if Header::peek(message)
             .is_ok_and(|header| header.kind == Kind::Freeze && header.round == Some(round))
             // the key generator has restarted and counts the time again; the party sends the freeze again

@@ -6,6 +6,10 @@ use super::super::replies::{self, PendingUpload};
 use super::super::spoilers::Users;
 use super::{AggregatorActor, Timer};
 use crate::Error;
+use crate::party::list_of_users;
+
+/// How often the log output says whose uploads are missing, in milliseconds.
+const REMIND_INTERVAL: u64 = 60_000;
 
 impl AggregatorActor {
     pub(super) async fn start_collecting(&mut self) -> Result<(), Error> {
@@ -15,10 +19,26 @@ impl AggregatorActor {
             // the key generator accepts no freeze before
             self.schedule.set(Timer::Complete, clock.after(self.collect.least.0));
         }
+        self.schedule.set(Timer::Remind, clock.after(REMIND_INTERVAL));
         if let Some(shared) = &self.shared {
             shared.start(round).await?;
             self.schedule.set(Timer::CountShared, clock.now());
         }
+        Ok(())
+    }
+
+    /// Says whose uploads are missing, once per minute.
+    pub(super) fn log_missing(&mut self) -> Result<(), Error> {
+        let party = self.driver.party()?;
+        if party.phase() != AggregatorPhase::Collecting {
+            return Ok(());
+        }
+        let (floor, status) = (party.roster().floor(), self.status()?);
+        // a later roster may not be in force yet
+        let missing = list_of_users(&status.missing_of(party.roster().users()));
+        let (round, uploads) = (status.round, status.collected.len());
+        tracing::warn!(round, uploads, floor, missing, "waiting for the uploads of users");
+        self.schedule.set(Timer::Remind, self.driver.clock.after(REMIND_INTERVAL));
         Ok(())
     }
 

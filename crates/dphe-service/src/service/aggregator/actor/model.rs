@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dphe::party::AggregatorEvent;
 use dphe::wire::{Ending, Freeze, Header, Kind, Rosters, Signed};
-use dphe::{Digest, Round, WeightSum};
+use dphe::{Digest, Round, UserId, WeightSum};
 use serde::{Deserialize, Serialize};
 
 use super::super::record::norm_of_average;
@@ -14,6 +14,7 @@ use super::{AggregatorActor, Timer};
 use crate::Error;
 use crate::kit::Kit;
 use crate::learning::SharedMaker;
+use crate::party::list_of_users;
 use crate::store::{AnyStore, Archive};
 
 /// The number of rounds that the dashboard shows at least. All records are in the store.
@@ -29,19 +30,25 @@ struct StoredRecord<'a> {
     #[serde(flatten)]
     record: &'a RoundRecord,
     spoilers: &'a Spoilers,
+    aborted: u64,
 }
 
-/// Reads the state of the search for users who spoil rounds from the last record.
-pub(super) async fn stored_spoilers(store: &mut impl Archive, round: Round) -> Result<Spoilers, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Stored {
-        spoilers: Spoilers,
-    }
+/// What a record keeps for the aggregator itself.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StoredState {
+    /// The state of the search for users who spoil rounds.
+    pub(super) spoilers: Spoilers,
+    /// The number of aborted rounds up to this one.
+    pub(super) aborted: u64,
+}
+
+/// Reads what the last record keeps for the aggregator.
+pub(super) async fn stored_state(store: &mut impl Archive, round: Round) -> Result<StoredState, Error> {
     let first = Round::new(round.get().saturating_sub(SHOWN_RECORDS as u64)).unwrap_or(Round::FIRST);
     let records = store.round_records(first).await?;
-    let last = records.last().and_then(|(_, json)| serde_json::from_str::<Stored>(json).ok());
-    Ok(last.unwrap_or_default().spoilers)
+    let last = records.last().and_then(|(_, json)| serde_json::from_str(json).ok());
+    Ok(last.unwrap_or_default())
 }
 
 /// Reads the records of the last rounds.
@@ -167,14 +174,22 @@ impl AggregatorActor {
             }
         }
         let norm = self.recording.norm();
-        let record = std::mem::take(&mut self.recording).end(round, ending, self.rosters.at(round).floor());
+        if ending == Ending::Aborted {
+            self.aborted += 1;
+        }
+        let expected = self.expected(round);
+        let floor = self.rosters.at(round).floor();
+        let record = std::mem::take(&mut self.recording).end(round, ending, floor, &expected);
         self.metrics.ended(Some(ending));
+        if let Some(accuracy) = record.accuracy {
+            self.metrics.measured(accuracy);
+        }
         log_end(&record);
         let came: Users = record.participants.iter().copied().collect();
         let verdict = self.spoilers.ended(round.get(), ending, &came, norm, &self.rules);
         log_verdict(round, verdict);
         self.asked = self.spoilers.asked(round.next().get(), &self.rules);
-        let stored = StoredRecord { record: &record, spoilers: &self.spoilers };
+        let stored = StoredRecord { record: &record, spoilers: &self.spoilers, aborted: self.aborted };
         let json = serde_json::to_string(&stored).unwrap_or_default();
         self.driver.store.put_round_record(round, &json).await?;
         self.write_event(&record);
@@ -195,9 +210,18 @@ impl AggregatorActor {
         self.driver.cancel_alarm();
         self.schedule.cancel(Timer::FloorSuffices);
         self.schedule.cancel(Timer::Complete);
+        self.schedule.cancel(Timer::Remind);
         let pause = if ending == Ending::Published { 0 } else { PAUSE_AFTER_ABORT };
         self.schedule.set(Timer::StartRound, self.driver.clock.after(pause));
         Ok(())
+    }
+
+    /// Returns the users who were asked for an upload in a round.
+    fn expected(&self, round: Round) -> Users {
+        match &self.asked {
+            Some(asked) => asked.clone(),
+            None => self.rosters.at(round).users().map(UserId::get).collect(),
+        }
     }
 
     /// Records the end of the last round if a crash has prevented it.
@@ -227,7 +251,10 @@ fn log_end(record: &RoundRecord) {
     let (round, ending) = (record.round, record.ending.as_str());
     let (users, reason) = (record.participants.len(), record.reason.as_deref());
     match record.ending {
-        Ending::Published => tracing::info!(round, ending, users, reason, "the round is over"),
+        Ending::Published => {
+            let accuracy = record.accuracy.map(|accuracy| format!("{:.1} %", 100.0 * accuracy));
+            tracing::info!(round, ending, users, accuracy, reason, "the round is over");
+        }
         Ending::Aborted => tracing::warn!(round, ending, users, reason, "the round is over without a model"),
         Ending::Failed | Ending::Rejected => {
             tracing::warn!(
@@ -282,8 +309,5 @@ fn log_verdict(round: Round, verdict: Option<Verdict>) {
 
 /// Returns a list of users for the log.
 fn list(users: &Users) -> String {
-    const SHOWN: usize = 50;
-    let shown: Vec<String> = users.iter().take(SHOWN).map(u32::to_string).collect();
-    let more = if users.len() > SHOWN { ", ..." } else { "" };
-    shown.join(", ") + more
+    list_of_users(&users.iter().copied().collect::<Vec<_>>())
 }

@@ -62,7 +62,7 @@ impl AggregatorActor {
         Ok(())
     }
 
-    fn status(&self) -> Result<AggregatorStatus, Error> {
+    pub(super) fn status(&self) -> Result<AggregatorStatus, Error> {
         let party = self.driver.party()?;
         let collected = match &self.shared {
             Some(shared) if party.phase() == AggregatorPhase::Collecting => shared.collected().to_vec(),
@@ -73,13 +73,16 @@ impl AggregatorActor {
             task: self.roster.task().id().to_string(),
             round: party.round().get(),
             rounds: self.rounds,
+            aborted: self.aborted,
             phase: Some(party.phase()),
             collected: collected.into_iter().map(UserId::get).collect(),
+            // handlers add them, because this status is made for every upload
+            missing: Vec::new(),
             asked: self.asked.as_ref().map(|asked| asked.iter().copied().collect()),
             suspects: self.spoilers.suspects(party.round().get()).into_iter().collect(),
             searching: self.spoilers.is_searching(),
             users: self.roster.users().len(),
-            over: party.is_idle() && party.round().get() > self.rounds,
+            over: (party.is_idle() || self.used_up) && self.is_over()?,
             history: self.history()?.map(|history| hex::encode(history.as_bytes())),
         })
     }

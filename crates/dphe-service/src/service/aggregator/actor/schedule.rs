@@ -15,11 +15,13 @@ pub(super) enum Timer {
     CountShared,
     /// Wake the receivers of the snapshot.
     WakeReceivers,
+    /// Say in the log output whose uploads are missing.
+    Remind,
 }
 
 /// The time of each timer that is set.
 #[derive(Debug, Default)]
-pub(super) struct Schedule([Option<Time>; 5]);
+pub(super) struct Schedule([Option<Time>; 6]);
 
 impl Schedule {
     pub(super) fn set(&mut self, timer: Timer, time: Time) {
