@@ -178,7 +178,7 @@ impl Parts {
             (None, Some(initial)) => Standardizer::fit(initial),
             (None, None) => {
                 let Standardization { standardizer, .. } = standardization(
-                    &self.users,
+                    &self.users.iter().collect::<Vec<_>>(),
                     &self.encryption,
                     self.secure,
                     self.seed,

@@ -285,7 +285,7 @@ impl Parts {
                 Standardization { standardizer, squared_radius: f64::NAN, samples: 0.0 }
             }
             (None, None) => {
-                let users: Vec<_> = self.users.iter().map(|data| data.features().clone()).collect();
+                let users: Vec<_> = self.users.iter().map(Dataset::features).collect();
                 standardization(&users, &self.encryption, self.secure, self.seed, self.threads, cancelled)?
             }
         };
@@ -364,7 +364,7 @@ fn no_users() -> Error {
 
 /// Sums the users' moments.
 pub(crate) fn standardization(
-    users: &[Features],
+    users: &[&Features],
     encryption: &EncryptionSpec,
     secure: bool,
     seed: u64,

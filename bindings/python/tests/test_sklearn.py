@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ from sklearn.utils.estimator_checks import check_estimator
 Arrays = tuple[NDArray[np.float64], NDArray[np.int64]]
 ROOT = Path(__file__).resolve().parents[3]
 FAST: dict[str, Any] = {"key_bits": 2048, "noise": "fast"}
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
@@ -403,6 +412,7 @@ def test_splits_cover_every_row_once(digits: Arrays) -> None:
         split(np.zeros((3, 2)))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_ends_the_training_soon() -> None:
     generator = np.random.default_rng(0)
     X, y = generator.normal(size=(3000, 400)), generator.integers(0, 100, 3000)
@@ -428,6 +438,7 @@ def test_an_interrupt_ends_the_training_soon() -> None:
     assert not hasattr(model, "coef_")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_ends_the_search_for_a_key_soon(iris: Arrays) -> None:
     X, y = iris
     sent: list[float] = []

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ from sklearn.utils.estimator_checks import check_estimator
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.int64]]
 FAST: dict[str, Any] = {"key_bits": 2048, "noise": "fast"}
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +187,7 @@ def test_bad_parameters_are_refused(blobs: Arrays, name: str, value: Any, messag
     assert isinstance(caught.value, DpheError)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_ends_the_clustering_soon() -> None:
     X = np.random.default_rng(0).normal(size=(20000, 200))
     model = FederatedMiniBatchKMeans(100, n_rounds=100, **FAST)

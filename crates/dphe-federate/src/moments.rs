@@ -66,8 +66,8 @@ impl Standardization {
     ///
     /// # Errors
     /// As [`Average::average`], or if a feature is too large for a moment.
-    pub fn of<A: Average, T: Real>(average: &mut A, users: &[Features<T>]) -> Result<Self, Error> {
-        let width = users.first().map_or(0, Features::width);
+    pub fn of<A: Average, T: Real>(average: &mut A, users: &[&Features<T>]) -> Result<Self, Error> {
+        let width = users.first().map_or(0, |features| features.width());
         // no clipping in the first round
         let mut around =
             Standardizer::from_parts(vec![0.0; width], vec![2f64.powi(60); width], Standardizer::CLIP)?;
@@ -95,7 +95,7 @@ impl Standardization {
 fn total<A: Average, T: Real>(
     average: &mut A,
     round: Round,
-    users: &[Features<T>],
+    users: &[&Features<T>],
     around: &Standardizer,
     fraction: i32,
 ) -> Result<Moments, Error> {
@@ -156,7 +156,7 @@ mod tests {
         let (id, config) = Standardization::task(&encryption, users[0].width(), users.len(), 1)?;
         let task = TaskParams::new(id, config)?;
         let mut average = PlainAverage::new(task, Weighting::Equal, users.len())?.rounded();
-        Standardization::of(&mut average, users)
+        Standardization::of(&mut average, &users.iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -141,7 +141,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Passes over a user's samples per round.
     payload : {"rotate", "all", "d-block", "d-topk", "d-l1", "w-topk", "w-l1"}
         What an update carries. ``share`` says how much of the model (a tenth by default), or ``capacity`` how many
-        weights, blocks or features. The last three and ``"d-l1"`` need or gain from ``initial`` samples.
+        weights, blocks or features. ``"d-l1"`` and ``"w-l1"`` need ``initial`` samples.
     feedback : float
         The share of what an update leaves out that is added to the next one.
     step, server_step : float
