@@ -101,7 +101,7 @@ impl Clusters {
             in_background(py, move |cancelled| parts.standardized(known, cancelled))??;
         convert::write(py, &mean, standardizer.mean())?;
         convert::write(py, &deviation, standardizer.deviation())?;
-        self.put(Stage::Ready(parts));
+        self.put(Stage::Ready(Box::new(parts)));
         Ok(standardizer.clip())
     }
 
@@ -169,10 +169,10 @@ impl Clusters {
 
 impl Parts {
     fn standardized(
-        self: Box<Self>,
+        self,
         known: Option<Standardizer>,
         cancelled: &AtomicBool,
-    ) -> PyResult<(Box<Self>, Standardizer)> {
+    ) -> PyResult<(Self, Standardizer)> {
         let standardizer = match (known, &self.initial) {
             (Some(known), _) => known,
             (None, Some(initial)) => Standardizer::fit(initial),
@@ -188,16 +188,16 @@ impl Parts {
                 standardizer
             }
         };
-        let Self { users, initial, .. } = *self;
+        let Self { users, initial, .. } = self;
         let standardize = |features| standardizer.apply(features);
         let users: Result<Vec<_>, _> = users.into_iter().map(standardize).collect();
         let users = users.map_err(|error| learning(error.into()))?;
         let initial = initial.map(standardize).transpose().map_err(|error| learning(error.into()))?;
-        Ok((Box::new(Self { users, initial, ..*self }), standardizer))
+        Ok((Self { users, initial, ..self }, standardizer))
     }
 
     fn begin(
-        self: Box<Self>,
+        self,
         start: Option<(Vec<f64>, Vec<f64>)>,
         first: Round,
         cancelled: &AtomicBool,
