@@ -15,9 +15,9 @@
 //! `t` has 95 unpredictable bits. That includes exponents that became zero (`s = u = 0`) or another multiple of
 //! `p - 1`, a logarithm or a scale that was multiplied (`s`), and a crossing that multiplies all ciphertexts by one
 //! number (`u`). Any other damage makes `m` and `m'` unrelated, because `c^k E(t)` does not resemble `c`, so that they
-//! would have to fulfil the equation by chance. The equation is checked on plaintexts that were joined from both factors,
-//! so that it covers the join and its primes too. `c^k E(t)` is computed modulo `n`, before anything is reduced modulo
-//! a factor.
+//! would have to fulfil the equation by chance. The equation is checked on plaintexts that were joined from both
+//! factors, so that it covers the join and its primes too. `c^k E(t)` is computed modulo `n`, before anything is
+//! reduced modulo a factor.
 //!
 //! Like the check of a batch, this one finds faults in the computation with secrets. It does not defend against
 //! somebody who skips the comparison itself.
