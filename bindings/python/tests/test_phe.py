@@ -109,7 +109,7 @@ def test_received_integers_compute_like_own_numbers(theirs: Any, pair: Any) -> N
     assert phe.decrypt_many(private_key, received) == values
     assert private_key.decrypt(received[0] - received[1]) == 7
     assert private_key.decrypt(received[1] * -(10**40)) == 4 * 10**40
-    # 0 is no ciphertext. As with python-paillier, only its decryption fails.
+    # 0 can be taken for a ciphertext, as in python-paillier. Only its decryption fails.
     with pytest.raises((ValueError, OverflowError, dphe.DpheError)):
         phe.decrypt_many(private_key, [*received, phe.EncryptedNumber(public_key, 0, 0)])
     with pytest.raises(ValueError, match="different public keys"):

@@ -39,8 +39,8 @@ pub(super) fn invert_vartime(x: &[u64], m: &[u64]) -> Option<Vec<u64>> {
     Some(u)
 }
 
-/// Some steps of Euclid's algorithm: the new `a` is `x0 a - y0 b`, and the new `b` is `y1 b - x1 a`, both with the other
-/// sign after an odd number of steps.
+/// Some steps of Euclid's algorithm: the new `a` is `x0 a - y0 b`, and the new `b` is `y1 b - x1 a`, both with the
+/// other sign after an odd number of steps.
 struct Steps {
     x: [u64; 2],
     y: [u64; 2],

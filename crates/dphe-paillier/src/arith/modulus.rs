@@ -129,8 +129,8 @@ impl<M> Modulus<M> {
 }
 
 impl Modulus<Factors> {
-    /// Puts two factors of one length side by side. Such a modulus computes with groups only: it is no single number,
-    /// and has no single constants such as [`Modulus::one`].
+    /// Puts two factors of one length side by side. Such a modulus computes with groups only: it does not
+    /// stand for a single number, and lacks single constants such as [`Modulus::one`].
     pub(crate) fn beside(p: &Modulus<Factor>, q: &Modulus<Factor>) -> Self {
         assert!(p.backend == q.backend && p.bits == q.bits && p.lanes() > 1, "factors of one length");
         let lanes = p.lanes();

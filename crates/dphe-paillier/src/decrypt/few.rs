@@ -2,8 +2,8 @@
 //! and check the result in the same pass, so that a single decryption costs half of what its two halves would cost one
 //! after the other, and no second pass for the check of a batch ([`self_check`](super::self_check)).
 //!
-//! For each ciphertext `c` of `m`, another lane decrypts `c^k E(t)`, with `k` and `t` that nobody can predict. The
-//! results are accepted only if
+//! For each ciphertext `c` of `m`, another lane decrypts its counterpart `c^k E(t)`, with `k` and `t` that nobody can
+//! predict. The results are accepted only if
 //!
 //! * the lower half of each power is 1: `c^(p-1) = 1` modulo `p` for every unit, and
 //! * the joined plaintexts fulfil `m' = k m + t` modulo `n`.
@@ -15,9 +15,9 @@
 //! `t` has 95 unpredictable bits. That includes exponents that became zero (`s = u = 0`) or another multiple of
 //! `p - 1`, a logarithm or a scale that was multiplied (`s`), and a crossing that multiplies all ciphertexts by one
 //! number (`u`). Any other damage makes `m` and `m'` unrelated, because `c^k E(t)` does not resemble `c`, so that they
-//! would have to fulfil the equation by chance. The equation is checked on plaintexts that were joined from both factors,
-//! so that it covers the join and its primes too. `c^k E(t)` is computed modulo `n`, before anything is reduced modulo
-//! a factor.
+//! would have to fulfil the equation by chance. The equation is checked on plaintexts that were joined from both
+//! factors, so that it covers the join and its primes too. `c^k E(t)` is computed modulo `n`, before anything is
+//! reduced modulo a factor.
 //!
 //! Like the check of a batch, this one finds faults in the computation with secrets. It does not defend against
 //! somebody who skips the comparison itself.
@@ -126,17 +126,17 @@ impl DecryptionKey {
         let mut scratch = n.scratch();
         let mut all = Vec::with_capacity(ciphertexts.len());
         let check = self.affine(ciphertexts);
-        let images = key.mul_small_vartime(ciphertexts, &check.factors, Threads::ONE)?;
+        let counterparts = key.mul_small_vartime(ciphertexts, &check.factors, Threads::ONE)?;
         let terms = check.terms.iter().map(|&term| Plaintext::from_residue(key, residue(term, n.limbs())));
-        let images = key.add_plain(&images, &terms.collect::<Vec<_>>(), Threads::ONE)?;
+        let counterparts = key.add_plain(&counterparts, &terms.collect::<Vec<_>>(), Threads::ONE)?;
         let checks = check.factors.chunks(both.room()).zip(check.terms.chunks(both.room()));
-        let batches = ciphertexts.chunks(both.room()).zip(images.chunks(both.room()));
-        for ((batch, images), (factors, terms)) in batches.zip(checks) {
-            let digits: Vec<_> = batch.iter().chain(images).map(Ciphertext::digits).collect();
+        let batches = ciphertexts.chunks(both.room()).zip(counterparts.chunks(both.room()));
+        for ((batch, counterparts), (factors, terms)) in batches.zip(checks) {
+            let digits: Vec<_> = batch.iter().chain(counterparts).map(Ciphertext::digits).collect();
             let [mod_p, mod_q] = both.shares(self, &digits, &mut scratch).ok_or(Error::Decryption)?;
             let mut plaintexts: Vec<_> = self.join_all(&mod_p, &mod_q).collect();
             let found = plaintexts.split_off(batch.len());
-            if !are_images(&plaintexts, &found, factors, terms) {
+            if !are_counterparts(&plaintexts, &found, factors, terms) {
                 return Err(Error::Decryption);
             }
             all.extend(plaintexts);
@@ -169,16 +169,21 @@ fn residue(term: u128, limbs: usize) -> Limbs {
 }
 
 /// Returns whether each plaintext `m'` is `k m + t` modulo `n`.
-fn are_images(plaintexts: &[Plaintext], images: &[Plaintext], factors: &[i64], terms: &[u128]) -> bool {
+fn are_counterparts(
+    plaintexts: &[Plaintext],
+    counterparts: &[Plaintext],
+    factors: &[i64],
+    terms: &[u128],
+) -> bool {
     // No early exit, because the numbers are secret.
-    let mut difference = (plaintexts.len() ^ images.len()) as u64;
-    for (((m, image), &factor), &term) in plaintexts.iter().zip(images).zip(factors).zip(terms) {
+    let mut difference = (plaintexts.len() ^ counterparts.len()) as u64;
+    for (((m, counterpart), &factor), &term) in plaintexts.iter().zip(counterparts).zip(factors).zip(terms) {
         let n = m.key().modulus();
         // k m + t is below 2^33 n + 2^96, and one limb more than n holds it.
         let mut expected = residue(term, n.limbs() + 1);
         nat::add_multiple(&mut expected, factor.unsigned_abs(), m.residue());
         let expected = nat::limbs(&nat::rem(&nat::from_limbs(&expected), n.nat()), n.limbs());
-        let digits = expected.iter().zip(image.residue());
+        let digits = expected.iter().zip(counterpart.residue());
         difference |= digits.fold(0, |all, (x, y)| all | (x ^ y));
     }
     core::hint::black_box(difference) == 0
