@@ -362,7 +362,7 @@ mod tests {
             TaskConfig { min_users: config.min_users + 1, ..config.clone() },
             TaskConfig { min_percent: 99, ..config.clone() },
             TaskConfig { rounds: config.rounds + 1, ..config.clone() },
-            TaskConfig { collect_min: 0, ..config.clone() },
+            TaskConfig { collect_min: config.collect_min + 1, ..config.clone() },
             TaskConfig { outsize: 0, ..config.clone() },
             TaskConfig { max_failures: config.max_failures + 1, ..config.clone() },
         ] {
