@@ -32,7 +32,6 @@ use dphe_learn::Weights;
 use dphe_service::http::client::{Client, ClientError};
 use dphe_service::http::problem::HttpErrorCode;
 use dphe_service::http::server::{Limits, serve_tls, shutdown};
-use dphe_service::model::Model;
 use dphe_service::service::user::aggregator_client::AggregatorClient;
 use dphe_service::store::{Archive as _, SqliteStore};
 use dphe_service::telemetry::Metrics;
@@ -340,9 +339,14 @@ fn user_of_false_ticket(number: u64) -> (Vec<u8>, Vec<u8>, String) {
         serve_tls(listener, tls, router, Limits::default(), Arc::new(Metrics::default()), stop).await
     });
     let mut user = [user_with(&town, 0, &[])];
-    assert_eq!(ended(&mut user), [true], "{}", tail(&user));
-    let kept = Model::read(&town.path("user-1.model")).unwrap();
-    (GlobalWeights::new(kept.weights).to_bytes(), initial, user[0].text())
+    assert_eq!(ended(&mut user), [false], "{}", tail(&user));
+    assert!(!town.path("user-1.model").exists(), "no round was published");
+    let data = town.data("user-1");
+    let kept = runtime.block_on(async {
+        let mut store = SqliteStore::open(&data).await.unwrap();
+        store.latest_model(round(9)).await.unwrap().unwrap().1
+    });
+    (kept, initial, user[0].text())
 }
 
 /// Attack 3. The last ticket that a user hears names a model that nobody computed.
