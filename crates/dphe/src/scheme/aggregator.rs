@@ -83,6 +83,14 @@ impl Aggregator {
         keys.ua.extend(ua);
     }
 
+    /// Refuses a round whose seeds are forgotten, or that is too far ahead for [`Aggregator::advance`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] or [`Error::Future`].
+    pub fn check_round(&self, round: Round) -> Result<(), Error> {
+        self.keys.ua.values().try_for_each(|seed| seed.check_round(&self.keys.task, round))
+    }
+
     /// Forgets the permutations of all rounds before `round`.
     pub fn advance(&mut self, round: Round) {
         let keys = &self.keys;
