@@ -653,6 +653,16 @@ def test_rounds_that_are_too_far_ahead_cannot_be_ended(parties: Callable[..., Pa
     aggregator.begin(1).accept(user.seal(1, np.zeros(40)))
 
 
+def test_rounds_that_cannot_be_opened_are_not_sealed(parties: Callable[..., Parties]) -> None:
+    for options in ({}, {"bound": False}, {"profile": "sparse", "capacity": 4, "bound": False}):
+        user = parties(**options).users[0]
+        with pytest.raises(InvalidValue) as caught:
+            user.seal(1_700_000_000, np.zeros(40))
+        assert caught.value.code == "future"
+        assert user.next_round == 1
+        user.seal(1, np.zeros(40))
+
+
 def test_the_check_covers_how_many_users_there_are_but_not_which(parties: Callable[..., Parties]) -> None:
     all_parties = parties(users=4)
     sealed = [user.seal(1, np.full(40, 0.25)) for user in all_parties.users[:3]]

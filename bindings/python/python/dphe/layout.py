@@ -234,6 +234,6 @@ def _scale(scale: float, name: str) -> float:
 def _entry(name: str, shape: list[int], dtype: str, scale: float) -> tuple[str, tuple[int, ...], str, float]:
     if not isinstance(name, str) or dtype not in ("float16", "float32", "float64"):
         raise ValueError("an array has no name or another dtype")
-    if not all(isinstance(length, int) and 0 <= length <= 1 << 30 for length in shape):
+    if not all(type(length) is int and 0 <= length <= 1 << 30 for length in shape):
         raise ValueError("a shape is invalid")
     return (name, tuple(shape), dtype, _scale(scale, name))

@@ -186,7 +186,7 @@ class Task:
     ) -> None:
         """Make a task. Without ``id``, it gets a random one."""
         self._layout = vector if isinstance(vector, Layout) else None
-        dimension = vector.size if isinstance(vector, Layout) else _small(vector, "vector", _MOST)
+        dimension = _small(vector.size if isinstance(vector, Layout) else vector, "vector", _MOST)
         if profile not in ("full", "sparse"):
             raise InvalidValue(f"the profile is 'full' or 'sparse', not {profile!r}", "profile")
         if on_clip not in ("error", "clip"):
@@ -914,7 +914,8 @@ def _capacity(share: float | None, profile: Profile, positions: int) -> int:
         raise TypeError(f"share is a number, not {type(share).__name__}")
     if not 0 < share <= 1:
         raise InvalidValue(f"share is {share}; use a number above 0 and up to 1", "range")
-    return math.ceil(share * positions)
+    # 0.07 of 100 is 7, although the product is a little more
+    return max(1, math.ceil(share * positions - 1e-9))
 
 
 def _exponent(clip: float) -> int:
