@@ -163,4 +163,8 @@ def test_wrong_differences_and_settings_are_refused(tmp_path: Path) -> None:
         np.save(tmp_path / "wrong.npy", wrong_file)
         with pytest.raises(InvalidValue):
             one.load(tmp_path / "wrong.npy")
+    with open(tmp_path / "zip", "wb") as file:
+        np.savez(file, residual=np.ones(3))
+    with pytest.raises(StorageError):
+        one.load(tmp_path / "zip")
     assert isinstance(one, Chooser)

@@ -120,15 +120,20 @@ class Chooser(ABC):
         residual = np.empty(0) if self._residual is None else self._residual
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                np.save(file, residual, allow_pickle=False)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    np.save(file, residual, allow_pickle=False)
+            except BaseException:
+                os.unlink(path)  # half a residual
+                raise
         except OSError as error:
             raise StorageError(f"the residual cannot be written: {error}", "storage") from error
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read what :meth:`save` wrote."""
         try:
-            residual = np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                residual = np.lib.format.read_array(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise StorageError(f"the residual cannot be read: {error}", "storage") from error
         if (
