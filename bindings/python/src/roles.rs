@@ -556,7 +556,8 @@ impl Aggregator {
         locked(py, &self.0, |aggregator| {
             let collecting = aggregator.begin(number);
             Collecting {
-                aggregator: aggregator.clone(),
+                // The seeds of the round are forgotten with `collecting`.
+                aggregator: aggregator.without_seeds(),
                 params: Arc::clone(collecting.params()),
                 phase: Mutex::new(Phase::Collecting(Box::new(collecting))),
             }

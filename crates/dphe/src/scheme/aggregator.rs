@@ -28,6 +28,14 @@ impl Aggregator {
         Ok(Self { keys: Arc::new(keys) })
     }
 
+    /// Returns an aggregator without the seeds, which publishes sums and collects nothing.
+    #[must_use]
+    pub fn without_seeds(&self) -> Self {
+        let AggregatorKeys { task, encryption, .. } = &*self.keys;
+        let keys = AggregatorKeys { task: task.clone(), encryption: encryption.clone(), ua: BTreeMap::new() };
+        Self { keys: Arc::new(keys) }
+    }
+
     /// Returns the task.
     pub fn task(&self) -> &TaskParams {
         &self.keys.task
