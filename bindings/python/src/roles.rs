@@ -511,6 +511,8 @@ impl User {
                 if number < state.next {
                     return Err(Error::Conflict { what: "update of this round, or of a later one," });
                 }
+                // Without masks and a check, nothing else refuses a round that cannot be opened.
+                state.user.check_round(number)?;
                 let before = std::mem::replace(&mut state.next, number.next());
                 Ok((Arc::clone(&state.user), before))
             })
