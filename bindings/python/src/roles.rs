@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dphe::scheme::RoundParams;
-use dphe::wire::{OpenedBytes, PublishedBytes, RoleKind, role_bytes_round, sealed_update_bytes};
+use dphe::wire::{OpenedBytes, PublicSum, PublishedBytes, RoleKind, role_bytes_round, sealed_update_bytes};
 use dphe::{
     AggregatorKeys, Blinds, ClipRule, Error, NoiseMode, Profile, Receipts, Round, SealedSum, SealedUpdate,
     SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, UserId, UserKeys, WeightSum,
@@ -13,6 +13,7 @@ use dphe_paillier::{hazmat, simple};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use sha2::{Digest as _, Sha256};
 
 use crate::convert::{self, Elements};
 use crate::errors::{exception, invalid, protocol_exception};
@@ -206,7 +207,15 @@ impl Task {
 
 /// A key generator. While it opens a sum, other calls wait.
 #[pyclass(frozen, module = "dphe._core")]
-pub(crate) struct KeyGenerator(Mutex<dphe::KeyGenerator>);
+pub(crate) struct KeyGenerator(Mutex<GeneratorState>);
+
+struct GeneratorState {
+    generator: dphe::KeyGenerator,
+    /// The hash of the last sum that was opened, and the answer. An exception, such as that of Ctrl-C, may keep the
+    /// answer from the caller, and the round cannot be opened again.
+    last: Option<([u8; 32], Vec<u8>)>,
+    process: Process,
+}
 
 #[pymethods]
 impl KeyGenerator {
@@ -215,7 +224,7 @@ impl KeyGenerator {
         let mut rng = simple::os_rng().map_err(exception)?;
         let key = copy(py, &key.0)?;
         let generator = dphe::KeyGenerator::with_key(task.0.clone(), key, &mut rng);
-        generator.map(|generator| Self(Mutex::new(generator))).map_err(protocol_exception)
+        generator.map(Self::of).map_err(protocol_exception)
     }
 
     /// Reads the seeds that `seeds` wrote.
@@ -223,46 +232,60 @@ impl KeyGenerator {
     fn from_seeds(py: Python<'_>, seeds: &[u8], key: &DecryptionKey) -> PyResult<Self> {
         let key = copy(py, &key.0)?;
         let generator = dphe::KeyGenerator::from_secret_bytes(seeds, key);
-        generator.map(|generator| Self(Mutex::new(generator))).map_err(protocol_exception)
+        generator.map(Self::of).map_err(protocol_exception)
     }
 
     /// Returns the seeds, which are secret, without the decryption key.
     fn seeds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let seeds = locked(py, &self.0, |generator| generator.to_secret_bytes())?;
+        let seeds = locked(py, &self.0, |state| state.generator.to_secret_bytes())?;
         Ok(PyBytes::new(py, &seeds))
     }
 
     fn enroll(&self, py: Python<'_>, user: u32) -> PyResult<UserKit> {
         let user = user_id(user)?;
         let mut rng = simple::os_rng().map_err(exception)?;
-        locked(py, &self.0, |generator| generator.enroll(user, &mut rng)).map(UserKit)
+        let kit = locked(py, &self.0, |state| {
+            state.process.check()?;
+            let generator = &mut state.generator;
+            if generator.users().any(|other| other == user) && !generator.has_kit(user) {
+                return Err(Error::Order { state: RESTORED });
+            }
+            Ok(generator.enroll(user, &mut rng))
+        })?;
+        kit.map(UserKit).map_err(protocol_exception)
     }
 
     fn aggregator_kit(&self, py: Python<'_>) -> PyResult<AggregatorKit> {
-        locked(py, &self.0, |generator| generator.aggregator_keys()).map(AggregatorKit)
+        let kit = locked(py, &self.0, |GeneratorState { generator, .. }| {
+            if generator.users().any(|user| !generator.has_kit(user)) {
+                return Err(Error::Order { state: RESTORED });
+            }
+            Ok(generator.aggregator_keys())
+        })?;
+        kit.map(AggregatorKit).map_err(protocol_exception)
     }
 
     #[getter]
     fn task(&self, py: Python<'_>) -> PyResult<Task> {
-        locked(py, &self.0, |generator| Task(generator.task().clone()))
+        locked(py, &self.0, |state| Task(state.generator.task().clone()))
     }
 
     #[getter]
     fn encryption_key(&self, py: Python<'_>) -> PyResult<EncryptionKey> {
-        locked(py, &self.0, |generator| EncryptionKey(generator.encryption_key().clone()))
+        locked(py, &self.0, |state| EncryptionKey(state.generator.encryption_key().clone()))
     }
 
     #[getter]
     fn users(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        locked(py, &self.0, |generator| generator.users().map(UserId::get).collect())
+        locked(py, &self.0, |state| state.generator.users().map(UserId::get).collect())
     }
 
     #[getter]
     fn next_round(&self, py: Python<'_>) -> PyResult<u64> {
-        locked(py, &self.0, |generator| generator.next_round().get())
+        locked(py, &self.0, |state| state.generator.next_round().get())
     }
 
-    /// Opens a sealed sum, which ends its round.
+    /// Opens a sealed sum, which ends its round. The sum that was opened last gives the same answer again.
     fn open<'py>(
         &self,
         py: Python<'py>,
@@ -271,13 +294,51 @@ impl KeyGenerator {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let threads = convert::threads(threads)?;
         let mut rng = simple::os_rng().map_err(exception)?;
-        let opened = locked(py, &self.0, |generator| {
-            let sum = SealedSum::from_role_bytes(sum, generator.task())?;
+        let opened = locked(py, &self.0, |state| {
+            state.process.check()?;
+            let hash: [u8; 32] = Sha256::digest(sum).into();
+            if let Some((last, opened)) = &state.last
+                && *last == hash
+            {
+                return Ok(opened.clone());
+            }
+            let sum = SealedSum::from_role_bytes(sum, state.generator.task())?;
             let (params, users) = (Arc::clone(sum.params()), sum.users().to_vec());
-            let sum = generator.open(sum, &mut rng, threads)?;
-            Ok(OpenedBytes { users, sum }.to_role_bytes(&params))
+            let sum = state.generator.open(sum, &mut rng, threads)?;
+            let opened = OpenedBytes { users, sum }.to_role_bytes(&params);
+            state.last = Some((hash, opened.clone()));
+            Ok(opened)
         })?;
         Ok(PyBytes::new(py, &opened.map_err(protocol_exception)?))
+    }
+}
+
+impl KeyGenerator {
+    fn of(generator: dphe::KeyGenerator) -> Self {
+        Self(Mutex::new(GeneratorState { generator, last: None, process: Process::current() }))
+    }
+}
+
+/// What a key generator says that cannot make kits.
+const RESTORED: &str = "this key generator was restored, and the seeds that users share with the aggregator are not \
+                        stored; use the kits made before";
+
+/// The process that made a party. After a fork, parent and child would both act as this party in a round.
+#[derive(Clone, Copy)]
+struct Process(u32);
+
+impl Process {
+    fn current() -> Self {
+        Self(std::process::id())
+    }
+
+    fn check(self) -> Result<(), Error> {
+        if self.0 == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::Order {
+            state: "this party belongs to the process that made it; make it again from its kit, in one process only",
+        })
     }
 }
 
@@ -336,6 +397,7 @@ struct UserState {
     user: Arc<dphe::User>,
     /// The first round of which no update was sealed.
     next: Round,
+    process: Process,
 }
 
 #[pymethods]
@@ -343,7 +405,7 @@ impl User {
     #[new]
     fn new(kit: &UserKit) -> PyResult<Self> {
         let user = Arc::new(dphe::User::new(kit.0.clone()).map_err(protocol_exception)?);
-        Ok(Self(Mutex::new(UserState { user, next: Round::FIRST })))
+        Ok(Self(Mutex::new(UserState { user, next: Round::FIRST, process: Process::current() })))
     }
 
     /// Returns the keys with the seeds that are left.
@@ -367,7 +429,9 @@ impl User {
         threads: Option<usize>,
     ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
         let (number, threads) = (round(number)?, convert::threads(threads)?);
-        self.once(number, |user| update_bytes(py, &seal_in_parts(py, user, number, &part, &dense, threads)?))
+        self.once(py, number, |user| {
+            update_bytes(py, &seal_in_parts(py, user, number, &part, &dense, threads)?)
+        })
     }
 
     /// Seals a vector given by its entries.
@@ -380,7 +444,7 @@ impl User {
         threads: Option<usize>,
     ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
         let (number, threads) = (round(number)?, convert::threads(threads)?);
-        self.once(number, |user| {
+        self.once(py, number, |user| {
             let (indices, values) = (entries.0.to_vec(), entries.1.to_vec());
             let vector = SparseVector::new(user.task().dimension(), indices, values);
             let sealed = seal(py, user, number, vector.map_err(protocol_exception)?, &dense, threads)?;
@@ -390,11 +454,16 @@ impl User {
 
     /// Checks a published sum and returns it.
     fn check(&self, py: Python<'_>, sum: &[u8]) -> PyResult<Sum> {
-        let user = self.user();
+        let (user, next) = self.state(|state| (Arc::clone(&state.user), state.next));
         let checked = uninterrupted(py, || {
             let round = role_bytes_round(sum, RoleKind::PublishedSum, user.task())?;
             let params = Arc::new(RoundParams::new(user.task(), round));
             let published = PublishedBytes::from_role_bytes(sum, &params, user.keys().encryption_key())?;
+            // Nothing tells that it was opened in this round, and checking it forgets all rounds up to it.
+            let next = next.max(user.first_round());
+            if matches!(published.sum, PublicSum::Clear(_)) && round > next {
+                return Err(Error::Future { round, current: next });
+            }
             let sum = published.check(&user)?;
             Ok(Sum { users: published.users, sum })
         })?;
@@ -402,16 +471,19 @@ impl User {
     }
 
     /// Forgets the seeds of all rounds before this one, which can then be neither sealed nor checked.
-    fn advance(&self, number: u64) -> PyResult<()> {
+    fn advance(&self, py: Python<'_>, number: u64) -> PyResult<()> {
         let number = round(number)?;
-        self.state(|state| {
-            let mut user = dphe::User::new(state.user.keys().clone())?;
-            user.advance(number);
-            state.user = Arc::new(user);
+        let advanced = locked(py, &self.0, |state| {
+            if number > state.user.first_round() {
+                state.user.check_round(number)?;
+                let mut user = dphe::User::new(state.user.keys().clone())?;
+                user.advance(number);
+                state.user = Arc::new(user);
+            }
             state.next = state.next.max(number);
             Ok(())
-        })
-        .map_err(protocol_exception)
+        })?;
+        advanced.map_err(protocol_exception)
     }
 }
 
@@ -427,17 +499,26 @@ impl User {
 
     /// Seals an update of a round of which none was sealed before. Two would reveal the support, or the difference of
     /// two vectors. If sealing fails, nothing was handed out, and the round can be sealed again.
-    fn once<T>(&self, number: Round, seal: impl FnOnce(&dphe::User) -> PyResult<T>) -> PyResult<T> {
+    fn once<T>(
+        &self,
+        py: Python<'_>,
+        number: Round,
+        seal: impl FnOnce(&dphe::User) -> PyResult<T>,
+    ) -> PyResult<T> {
         let (user, before) = self
             .state(|state| {
+                state.process.check()?;
                 if number < state.next {
                     return Err(Error::Conflict { what: "update of this round, or of a later one," });
                 }
+                // Without masks and a check, nothing else refuses a round that cannot be opened.
+                state.user.check_round(number)?;
                 let before = std::mem::replace(&mut state.next, number.next());
                 Ok((Arc::clone(&state.user), before))
             })
             .map_err(protocol_exception)?;
-        let sealed = seal(&user);
+        // A signal that came meanwhile would keep the update from the caller.
+        let sealed = seal(&user).and_then(|sealed| py.check_signals().map(|()| sealed));
         if sealed.is_err() {
             self.state(|state| {
                 if state.next == number.next() {
@@ -477,7 +558,8 @@ impl Aggregator {
         locked(py, &self.0, |aggregator| {
             let collecting = aggregator.begin(number);
             Collecting {
-                aggregator: aggregator.clone(),
+                // The seeds of the round are forgotten with `collecting`.
+                aggregator: aggregator.without_seeds(),
                 params: Arc::clone(collecting.params()),
                 phase: Mutex::new(Phase::Collecting(Box::new(collecting))),
             }
@@ -486,7 +568,15 @@ impl Aggregator {
 
     fn advance(&self, py: Python<'_>, number: u64) -> PyResult<()> {
         let number = round(number)?;
-        locked(py, &self.0, |aggregator| aggregator.advance(number))
+        let advanced = locked(py, &self.0, |aggregator| match aggregator.check_round(number) {
+            // the seeds of later rounds stay
+            Ok(()) | Err(Error::Stale { .. }) => {
+                aggregator.advance(number);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        })?;
+        advanced.map_err(protocol_exception)
     }
 }
 
@@ -500,7 +590,12 @@ pub(crate) struct Collecting {
 
 enum Phase {
     Collecting(Box<dphe::Collecting>),
-    Finished { users: Vec<UserId>, blinds: Blinds },
+    Finished {
+        users: Vec<UserId>,
+        blinds: Blinds,
+        /// The sealed sum, which is given again if an exception kept it from the caller.
+        sum: Vec<u8>,
+    },
 }
 
 #[pymethods]
@@ -534,23 +629,25 @@ impl Collecting {
         accepted.map_err(protocol_exception)
     }
 
-    /// Returns the sealed sum. No further update is accepted.
+    /// Returns the sealed sum, the same one at every call. No further update is accepted.
     fn finish<'py>(&self, py: Python<'py>, threads: Option<usize>) -> PyResult<Bound<'py, PyBytes>> {
         let threads = convert::threads(threads)?;
         let finished = locked(py, &self.phase, |phase| {
-            let empty = Phase::Finished { users: Vec::new(), blinds: Blinds::default() };
+            let empty = Phase::Finished { users: Vec::new(), blinds: Blinds::default(), sum: Vec::new() };
             let collecting = match std::mem::replace(phase, empty) {
                 Phase::Collecting(collecting) => collecting,
-                finished @ Phase::Finished { .. } => {
-                    *phase = finished;
-                    return Err(Error::Order { state: "the sum of this round is finished" });
+                Phase::Finished { users, blinds, sum } => {
+                    let again = sum.clone();
+                    *phase = Phase::Finished { users, blinds, sum };
+                    return Ok(again);
                 }
             };
             match collecting.finish(threads) {
                 Ok(mut sum) => {
                     let (users, blinds) = (sum.users().to_vec(), sum.take_blinds());
-                    *phase = Phase::Finished { users, blinds };
-                    Ok(sum.to_role_bytes())
+                    let sum = sum.to_role_bytes();
+                    *phase = Phase::Finished { users, blinds, sum: sum.clone() };
+                    Ok(sum)
                 }
                 Err(still) => {
                     *phase = Phase::Collecting(still.collecting);
@@ -564,7 +661,7 @@ impl Collecting {
     /// Removes the aggregator's masks from an opened sum, and returns what users get.
     fn publish<'py>(&self, py: Python<'py>, opened: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let published = locked(py, &self.phase, |phase| {
-            let Phase::Finished { users, blinds } = phase else {
+            let Phase::Finished { users, blinds, .. } = phase else {
                 return Err(Error::Order { state: "the sum of this round is not finished" });
             };
             let key = self.aggregator.keys().encryption_key();

@@ -146,3 +146,24 @@ def test_install_takes_the_name_phe() -> None:
     result = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True)
     assert result.returncode == 1
     assert "loaded already" in result.stderr
+
+
+def test_numbers_of_other_objects_of_a_key_are_still_added_after_lists(secret: DecryptionKey) -> None:
+    p, q = (int.from_bytes(factor, "big") for factor in secret._native.factors())
+    own = phe.PaillierPublicKey(p * q)
+    private_key = phe.PaillierPrivateKey(own, p, q)
+    # a key that was generated here makes its noise in another way than one that is read
+    own._prepared = secret._native.encryption_key
+    received = pickle.loads(pickle.dumps(own))
+    integers = [own.encrypt(value).ciphertext() for value in (1, 2)]
+    for work in (private_key.decrypt_many, lambda numbers: private_key.decrypt(phe.sum_of(numbers))):
+        listed = [phe.EncryptedNumber(received, integer) for integer in integers]
+        mixed = [own.encrypt(4), *listed]
+        work(mixed)
+        fresh = received.encrypt(5)
+        for number, value in zip(listed, (1, 2), strict=True):
+            assert private_key.decrypt(number + fresh) == value + 5
+            assert private_key.decrypt(fresh + number) == value + 5
+            assert private_key.decrypt(number + mixed[0]) == value + 4
+            assert private_key.decrypt(mixed[0] + number) == value + 4
+        assert private_key.decrypt_many(mixed) == [4, 1, 2]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dphe
 import numpy as np
@@ -219,7 +219,7 @@ def test_named_tensors_come_back_as_named_tensors(parties: Callable[..., Parties
     all_parties = parties(layout)
     total = all_parties.sum(1, users)
     mean = total.tensors()
-    assert list(mean) == ["conv.weight", "conv.bias", "scalar"]
+    assert list(mean) == ["conv.bias", "conv.weight", "scalar"]
     for name, array in mean.items():
         expected = sum(np.asarray(user[name]).astype(np.float64) for user in users) / 3
         assert array.shape == shapes[name]
@@ -230,7 +230,7 @@ def test_named_tensors_come_back_as_named_tensors(parties: Callable[..., Parties
         ({**users[0], "scalar": np.float32(1.5)}, "array 'scalar' has a value outside"),
         ({**users[0], "conv.weight": np.zeros((3, 2, 2))}, "has shape"),
         ({**users[0], "more": np.zeros(2)}, "'more' is not part"),
-        ({"scalar": users[0]["scalar"]}, "'conv.weight' is missing"),
+        ({"scalar": users[0]["scalar"]}, "'conv.bias' is missing"),
     ]
     user = all_parties.users[0]
     for wrong, message in named:
@@ -247,6 +247,37 @@ def test_named_tensors_come_back_as_named_tensors(parties: Callable[..., Parties
     assert kit.task == all_parties.task
     with pytest.raises(InvalidValue, match="the layout has 1 values"):
         UserKit.from_unprotected_bytes(user.kit().to_unprotected_bytes(), Layout.of({"a": np.zeros(1)}))
+
+
+def test_layouts_do_not_depend_on_the_order_of_names() -> None:
+    one = Layout.of({"w": np.ones(2), "b": np.zeros(1), "n": np.arange(2), "m": np.arange(2)})
+    two = Layout.of({"m": np.arange(2), "n": np.arange(2), "b": np.zeros(1), "w": np.ones(2)})
+    assert one == two
+    assert one.digest == two.digest
+    assert (one.names, one.skipped) == (("b", "w"), ("m", "n"))
+    tensors = {"w": np.array([1.0, 2.0]), "b": np.array([3.0])}
+    assert np.array_equal(one.flatten(tensors), two.flatten(tensors))
+    # bytes in another order are read as the same layout
+    fields = json.loads(one.to_bytes())
+    fields["arrays"].reverse()
+    assert Layout.from_bytes(json.dumps(fields).encode()) == one
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("scale", [3e-8, 1e-8, 0.1, 3.0])
+def test_scales_divide_in_full_precision(dtype: Any, scale: float) -> None:
+    array = np.array([3e-6, -0.5, 1.0, 0.0]).astype(dtype)
+    vector = Layout.of({"a": array}, scales={"a": scale}).flatten({"a": array})
+    assert vector.tolist() == (array.astype(np.float64) / scale).tolist()
+
+
+def test_values_that_overflow_in_a_layout_are_refused() -> None:
+    layout = Layout.of({"a": np.zeros(2, np.float32)})
+    with pytest.raises(InvalidValue, match="array 'a': value 1 divided by its scale is too large"):
+        layout.flatten({"a": np.array([1.0, 1e300])})
+    tiny = Layout.of({"a": np.zeros(1)}, scales={"a": 1e-300})
+    with pytest.raises(InvalidValue, match="too large"):
+        tiny.flatten({"a": np.array([1e300])})
 
 
 def test_layouts_are_read_back_and_wrong_ones_are_refused() -> None:
@@ -508,15 +539,12 @@ def test_sums_of_too_few_or_wrong_users_are_refused(parties: Callable[..., Parti
     total = collecting.finish()
     with pytest.raises(InvalidValue, match="frozen"):
         collecting.accept(sealed[0])
-    with pytest.raises(Refused, match="finished"):
-        collecting.finish()
+    assert collecting.finish() == total
     with pytest.raises(InvalidValue) as other:
         strangers.generator.open(total)
     assert other.value.code == "task"
     opened = all_parties.generator.open(total)
-    with pytest.raises(Refused) as again:
-        all_parties.generator.open(total)
-    assert again.value.code == "committed"
+    assert all_parties.generator.open(total) == opened
     with pytest.raises(InvalidValue):
         collecting.publish(total)
     published = collecting.publish(opened)
@@ -563,6 +591,182 @@ def test_a_sum_that_lists_other_users_is_noticed(parties: Callable[..., Parties]
     with pytest.raises(RoundFailed) as check:
         all_parties.users[0].check(bytes(published))
     assert check.value.code == "check"
+
+
+_ROUND = slice(57, 65)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bound": False},
+        {"profile": "sparse", "capacity": 40},
+        {"profile": "sparse", "capacity": 40, "bound": False},
+    ],
+)
+def test_a_published_sum_of_another_round_is_refused(
+    parties: Callable[..., Parties], options: dict[str, Any]
+) -> None:
+    all_parties = parties(**options)
+    masked = options == {}
+    user = all_parties.users[0]
+    for round in (1, 2):
+        sealed = [each.seal(round, np.full(40, 0.25)) for each in all_parties.users]
+        collecting, total = all_parties.finish(round, sealed)
+        published = collecting.publish(all_parties.generator.open(total))
+        assert int.from_bytes(published[_ROUND], "big") == round
+        for other in (round + 2, 200_000, 1 << 20, 1 << 62, (1 << 63) - 1, (1 << 64) - 1):
+            forged = published[:57] + other.to_bytes(8, "big") + published[65:]
+            # a masked sum fails the check, and all others name a round that has not started
+            with pytest.raises(RoundFailed if masked and other <= 1 << 20 else InvalidValue):
+                user.check(forged)
+            assert user.next_round == round + 1
+        assert user.check(published).round == round
+        # an old sum is not accepted again
+        with pytest.raises(InvalidValue) as stale:
+            user.check(published)
+        assert stale.value.code == "stale"
+    # the next round, in which this user did not take part, is accepted
+    collecting, total = all_parties.finish(
+        3, [each.seal(3, np.full(40, 0.25)) for each in parties_of(all_parties)]
+    )
+    assert user.check(collecting.publish(all_parties.generator.open(total))).round == 3
+    assert user.next_round == 4
+
+
+def parties_of(all_parties: Parties) -> list[User]:
+    """Return users with the numbers and seeds of these, of which the first is another object."""
+    return [User(all_parties.generator.enroll(1)), *all_parties.users[1:]]
+
+
+@pytest.mark.timeout(60)
+def test_rounds_that_are_too_far_ahead_cannot_be_ended(parties: Callable[..., Parties]) -> None:
+    all_parties = parties(profile="sparse", capacity=4)
+    user, aggregator = all_parties.users[0], all_parties.aggregator
+    for party in (user, aggregator):
+        for round in (1 << 21, 1 << 62, (1 << 63) - 1):
+            with pytest.raises(InvalidValue) as caught:
+                party.close(round)
+            assert caught.value.code == "future"
+    assert user.next_round == 1
+    aggregator.begin(1).accept(user.seal(1, np.zeros(40)))
+
+
+def test_rounds_that_cannot_be_opened_are_not_sealed(parties: Callable[..., Parties]) -> None:
+    for options in ({}, {"bound": False}, {"profile": "sparse", "capacity": 4, "bound": False}):
+        user = parties(**options).users[0]
+        with pytest.raises(InvalidValue) as caught:
+            user.seal(1_700_000_000, np.zeros(40))
+        assert caught.value.code == "future"
+        assert user.next_round == 1
+        user.seal(1, np.zeros(40))
+
+
+def test_the_check_covers_how_many_users_there_are_but_not_which(parties: Callable[..., Parties]) -> None:
+    all_parties = parties(users=4)
+    sealed = [user.seal(1, np.full(40, 0.25)) for user in all_parties.users[:3]]
+    collecting, total = all_parties.finish(1, sealed)
+    published = collecting.publish(all_parties.generator.open(total))
+    users = slice(65, 65 + 4 + 3 * 4)
+    assert published[users] == b"".join(number.to_bytes(4, "big") for number in (3, 1, 2, 3))
+    more = b"".join(number.to_bytes(4, "big") for number in (4, 1, 2, 3, 4))
+    with pytest.raises(RoundFailed):
+        all_parties.users[0].check(published[:65] + more + published[users.stop :])
+    # the names are what the aggregator says, as the documentation says
+    other = b"".join(number.to_bytes(4, "big") for number in (3, 1, 2, 4))
+    checked = all_parties.users[0].check(published[:65] + other + published[users.stop :])
+    assert (checked.users, checked.weights[0]) == ((1, 2, 4), 0.75)
+
+
+@pytest.mark.parametrize("profile", ["full", "sparse"])
+def test_results_that_were_lost_are_given_again(parties: Callable[..., Parties], profile: str) -> None:
+    all_parties = parties(profile=profile, capacity=40)
+    sealed = [user.seal(1, np.full(40, 0.25)) for user in all_parties.users]
+    first, second = all_parties.aggregator.begin(1), all_parties.aggregator.begin(1)
+    for update in sealed:
+        first.accept(update)
+    for update in (sealed[0], sealed[1], User(all_parties.generator.enroll(3)).seal(1, np.full(40, 0.5))):
+        second.accept(update)
+    total, other = first.finish(), second.finish()
+    assert first.finish() == total != other
+    opened = all_parties.generator.open(total)
+    assert all_parties.generator.open(total) == opened
+    # never another sum of the round, and not even one byte of it
+    for wrong in (other, total[:-1] + bytes([total[-1] ^ 1])):
+        with pytest.raises(Refused) as caught:
+            all_parties.generator.open(wrong)
+        assert caught.value.code == "committed"
+    assert all_parties.generator.open(total) == opened
+    assert all_parties.generator.next_round == 2
+    published = first.publish(opened)
+    assert first.publish(all_parties.generator.open(total)) == published
+    assert all_parties.users[0].check(published).weights[0] == 0.75
+
+
+def test_entries_of_a_sparse_vector_are_sealed_as_the_array(parties: Callable[..., Parties]) -> None:
+    for options in ({"block": 4}, {"block": 4, "share": 0.3}, {"share": 0.5}):
+        all_parties = parties(**options)
+        task = all_parties.task
+        for round in (1, 2):
+            support = task.support(round)
+            assert support is not None
+            array = np.zeros(40)
+            array[support[::2]] = np.arange(1, len(support[::2]) + 1) / 64
+            sparse = SparseVector(40, np.flatnonzero(array), array[np.flatnonzero(array)])
+            total = all_parties.sum(round, [sparse, array, SparseVector(40, [], [])])
+            assert np.array_equal(total.weights, 2 * array)
+        outside = np.setdiff1d(np.arange(40), cast(Any, task.support(3)))
+        if outside.size:
+            user = all_parties.users[0]
+            with pytest.raises(InvalidValue, match=f"value {outside[-1]} is not in the public") as caught:
+                user.seal(3, SparseVector(40, outside[-1:], [0.5]))
+            assert caught.value.code == "support"
+            user.seal(3, SparseVector(40, outside, np.zeros(len(outside))))
+
+
+def test_a_restored_generator_makes_no_kits_with_other_seeds(
+    parties: Callable[..., Parties], secret: DecryptionKey
+) -> None:
+    all_parties = parties(profile="sparse", capacity=40, bound=False)
+    seeds = all_parties.generator.to_unprotected_bytes()
+    restored = KeyGenerator.from_unprotected_bytes(seeds, secret)
+    for call in (lambda: restored.enroll(1), restored.aggregator_kit):
+        with pytest.raises(Refused, match="restored") as caught:
+            call()
+        assert caught.value.code == "order"
+    assert restored.enroll(5).user == 5
+    with pytest.raises(Refused):
+        restored.aggregator_kit()
+    # it still opens sums of users with the kits made before
+    all_parties.generator = restored
+    assert all_parties.sum(1, [np.full(40, 0.25)] * 3).weights.tolist() == [0.75] * 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_seals_and_opens_nothing(parties: Callable[..., Parties]) -> None:
+    all_parties = parties(profile="sparse", capacity=4)
+    user, generator = all_parties.users[0], all_parties.generator
+    sealed = [each.seal(1, np.zeros(40), threads=1) for each in all_parties.users]
+    _, total = all_parties.finish(1, sealed)
+    calls: list[Callable[[], object]] = [
+        lambda: user.seal(2, np.zeros(40), threads=1),
+        lambda: generator.open(total, threads=1),
+        lambda: generator.enroll(4),
+    ]
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except Refused:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+    for call in calls:
+        call()
 
 
 def test_bytes_that_are_cut_or_changed_are_refused(
@@ -699,9 +903,13 @@ import os, signal, sys, threading, time
 import numpy as np, dphe
 from dphe.paillier import DecryptionKey
 secret = DecryptionKey.from_unprotected_bytes(bytes.fromhex(sys.argv[1]))
-task = dphe.Task(3_000_000, users=3, key_bits=2048)
+length = 3_000_000
+task = dphe.Task(length, users=3, key_bits=2048)
 user = dphe.User(dphe.KeyGenerator(task, secret).enroll(1))
-vector = np.zeros(3_000_000, np.float32)
+if sys.argv[2] == "dense":
+    vector = np.zeros(length, np.float32)
+else:
+    vector = dphe.SparseVector(length, np.arange(0, length, 2), np.full(length // 2, 0.5))
 def interrupt():
     time.sleep(0.5)
     times.append(time.perf_counter())
@@ -715,12 +923,57 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_ends_sealing_and_the_round_can_be_sealed_again(secret: DecryptionKey) -> None:
-    arguments = [sys.executable, "-c", _INTERRUPTED, secret.to_unprotected_bytes().hex()]
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_ctrl_c_ends_sealing_and_the_round_can_be_sealed_again(secret: DecryptionKey, kind: str) -> None:
+    arguments = [sys.executable, "-c", _INTERRUPTED, secret.to_unprotected_bytes().hex(), kind]
     output = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=True).stdout
     print("seconds until Ctrl-C took effect, and the next round:", output)
-    assert output.split()[1] == "1"
+    delay, following = output.split()
+    assert following == "1"
+    assert float(delay) < 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+_LOST = """
+import os, signal, sys, threading, time
+import numpy as np, dphe
+from dphe.paillier import DecryptionKey
+secret = DecryptionKey.from_unprotected_bytes(bytes.fromhex(sys.argv[1]))
+length = 3000
+task = dphe.Task(length, users=3, key_bits=2048, noise="fast", profile="sparse", share=0.5)
+generator = dphe.KeyGenerator(task, secret)
+users = [dphe.User(generator.enroll(number)) for number in (1, 2, 3)]
+collecting = dphe.Aggregator(generator.aggregator_kit()).begin(1)
+vector = np.zeros(length)
+vector[:1000] = 0.25
+
+def interrupted(work):
+    # the signal comes while `work` runs, which does not look for it
+    threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        work()
+        time.sleep(5)
+    except KeyboardInterrupt:
+        return
+    sys.exit("no signal came")
+
+interrupted(lambda: users[0].seal(1, vector))
+assert users[0].next_round == 1
+for user in users:
+    collecting.accept(user.seal(1, vector))
+interrupted(collecting.finish)
+sealed = collecting.finish()
+interrupted(lambda: generator.open(sealed))
+total = users[0].check(collecting.publish(generator.open(sealed)))
+assert total.weights[0] == 0.75
+print("ok")
+"""
+
+
+def test_ctrl_c_loses_no_step_of_a_round(other: DecryptionKey) -> None:
+    arguments = [sys.executable, "-c", _LOST, other.to_unprotected_bytes().hex()]
+    output = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
+    assert (output.stdout, output.stderr) == ("ok\n", "")
 
 
 _SEALED = """

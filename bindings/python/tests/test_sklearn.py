@@ -377,7 +377,10 @@ def test_bad_samples_are_refused(iris: Arrays, groups: NDArray[np.int64]) -> Non
         ("share", 0.0, "share"),
         ("local_epochs", 0, "epochs"),
         ("n_rounds", 0, "n_rounds"),
+        ("local_epochs", 2.5, "local_epochs"),
+        ("capacity", -1, "capacity"),
         ("n_users", 2, "n_users"),
+        ("n_users", 5.5, "n_users"),
         ("n_jobs", 0, "n_jobs"),
         ("step", 0.0, "step"),
         ("server_step", -1.0, "server step"),
@@ -527,3 +530,68 @@ def test_the_module_says_what_it_needs(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import dphe.sklearn"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert 'pip install "dphe[sklearn]"' in result.stderr
+
+
+def test_loaded_models_predict_and_do_not_continue(iris: Arrays, tmp_path: Path) -> None:
+    X, y = iris
+    names = y.astype(str)
+    model = FederatedSGDClassifier(n_rounds=2, secure=False, random_state=0).fit(X, names)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    loaded = FederatedSGDClassifier.load(path)
+    with pytest.raises(InvalidValue, match="start=model"):
+        loaded.partial_fit(X, names)
+    with pytest.raises(InvalidValue, match="start=model"):
+        loaded.set_params(warm_start=True).fit(X, names)
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    other = FederatedSGDClassifier(n_rounds=1, secure=False, random_state=0).fit(X, names, start=loaded)
+    assert other.score(X, names) > 0.7
+
+
+def test_files_without_training_are_refused(iris: Arrays, tmp_path: Path) -> None:
+    model = FederatedSGDClassifier(n_rounds=1, secure=False, random_state=0).fit(*iris)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    data = path.read_bytes()
+    for old, new in ((b"training", b"absentee"), (b"rounds", b"absent")):
+        path.write_bytes(data.replace(old, new))
+        with pytest.raises(InvalidValue, match="not a model"):
+            FederatedSGDClassifier.load(path)
+
+
+def test_numpy_bools_stop_the_training(iris: Arrays) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(secure=False, random_state=0)
+    assert model.fit(X, y, callback=lambda report, _: np.float64(1) > 0.5).n_iter_ == 1
+
+
+def test_calls_that_fail_leave_the_features(iris: Arrays) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(n_rounds=1, secure=False, random_state=0, warm_start=True).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="warm_start continues"):
+        model.fit(X[:, :2], y, start=model)
+    assert model.n_features_in_ == 4
+    assert np.array_equal(model.predict(X), before)
+
+
+def test_missing_groups_are_refused(iris: Arrays) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(secure=False)
+    for missing in (np.nan, None):
+        groups = np.array([missing, *(np.arange(len(y) - 1) % 4)], dtype=object)
+        with pytest.raises(InvalidValue, match="missing names"):
+            model.fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-12])
+def test_small_features_are_learnt_as_large_ones(iris: Arrays, scale: float) -> None:
+    X, y = iris
+    model = FederatedSGDClassifier(secure=False, random_state=0)
+    expected = model.fit(X, y).score(X, y)
+    assert model.fit(X * scale, y).score(X * scale, y) > expected - 0.03
+    assert np.allclose(model.scale_, X.std(axis=0) * scale, rtol=1e-4)
+
+
+def test_all_but_one_core(iris: Arrays) -> None:
+    assert FederatedSGDClassifier(n_rounds=1, secure=False, n_jobs=-2).fit(*iris).n_iter_ == 1

@@ -177,7 +177,7 @@ def test_bad_samples_are_refused(blobs: Arrays, groups: NDArray[np.int64]) -> No
         ("share", 1.5, "share"),
         ("noise", "none", "unknown noise"),
         ("key_bits", 1000, "1000"),
-        ("n_jobs", -3, "n_jobs"),
+        ("n_jobs", 0, "n_jobs"),
         ("random_state", -1, "random_state"),
     ],
 )
@@ -207,3 +207,12 @@ def test_an_interrupt_ends_the_clustering_soon() -> None:
     thread.join()
     assert ended - sent[0] < 0.2
     assert not hasattr(model, "cluster_centers_")
+
+
+def test_growth_that_was_stopped_says_so(blobs: Arrays) -> None:
+    X = blobs[0]
+    model = FederatedMiniBatchKMeans(4, secure=False, random_state=0)
+    model.fit(X, callback=lambda report, _: np.float64(1) > 0.5)
+    assert len(model.cluster_centers_) < 4
+    with pytest.raises(InvalidValue, match=r"ended with \d clusters, but n_clusters is 4"):
+        model.partial_fit(X)

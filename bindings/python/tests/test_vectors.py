@@ -126,6 +126,7 @@ def test_wrong_differences_and_settings_are_refused(tmp_path: Path) -> None:
         lambda: LargestValues(1, feedback=-0.1),
         lambda: LargestValues(1, feedback=float("nan")),
         lambda: chooser("d-topk", task),
+        lambda: chooser("d-block", task),
         lambda: chooser("d-topk", private),
         lambda: chooser("w-l1", task),  # type: ignore[arg-type]
     ]
@@ -162,4 +163,8 @@ def test_wrong_differences_and_settings_are_refused(tmp_path: Path) -> None:
         np.save(tmp_path / "wrong.npy", wrong_file)
         with pytest.raises(InvalidValue):
             one.load(tmp_path / "wrong.npy")
+    with open(tmp_path / "zip", "wb") as file:
+        np.savez(file, residual=np.ones(3))
+    with pytest.raises(StorageError):
+        one.load(tmp_path / "zip")
     assert isinstance(one, Chooser)

@@ -13,8 +13,12 @@ use crate::{Average, EncryptionSpec, Error, Stopwatch, UserUpdate};
 const DIGIT_BITS: u32 = 24;
 /// Digits of a moment.
 const DIGITS: usize = 5;
-/// Fractional bits of moments in the first round, when the range of the features is unknown, and in the second.
-const FRACTION: [i32; 2] = [20, 40];
+/// Fractional bits of moments in the first round, when the range of the features is unknown.
+const FIRST_FRACTION: i32 = 20;
+/// The fewest and the most fractional bits in the second round.
+const SECOND_FRACTION: [i32; 2] = [40, 100];
+/// The sum of a moment over users has at most this many bits, except of features that are large from the beginning.
+const SUM_BITS: i32 = 100;
 /// The samples of one user may be this many, as two to this power.
 const COUNT_BITS: i8 = 25;
 
@@ -31,7 +35,7 @@ pub struct Standardization {
 
 impl Standardization {
     /// The rounds that [`Standardization::of`] takes.
-    pub const ROUNDS: u32 = FRACTION.len() as u32;
+    pub const ROUNDS: u32 = 2;
 
     /// Returns a simulated task that sums the moments of this many features.
     ///
@@ -69,45 +73,67 @@ impl Standardization {
     pub fn of<A: Average, T: Real>(average: &mut A, users: &[&Features<T>]) -> Result<Self, Error> {
         let width = users.first().map_or(0, |features| features.width());
         // no clipping in the first round
-        let mut around =
+        let zero =
             Standardizer::from_parts(vec![0.0; width], vec![2f64.powi(60); width], Standardizer::CLIP)?;
-        let (mut round, mut sum) = (Round::FIRST, None);
-        for fraction in FRACTION {
-            let found = total(average, round, users, &around, fraction)?;
-            around = around.refit(&found)?;
-            sum = Some(found);
-            round = round.next();
-        }
-        let Some(sum) = sum else { return Err(dphe_learn::Error::Empty { what: "samples" }.into()) };
-        let parts = sum.sums.iter().zip(&sum.squares).zip(around.deviation());
-        let squared_radius = 1.0
-            + parts
-                .map(|((s, squares), deviation)| {
-                    let mean = s / sum.count;
-                    ((squares / sum.count - mean * mean) / (deviation * deviation)).clamp(0.0, 1.0)
-                })
-                .sum::<f64>();
-        Ok(Self { standardizer: around, squared_radius, samples: sum.count })
+        let first = total(average, Round::FIRST, users, &zero, &vec![FIRST_FRACTION; width])?;
+        let found = zero.refit(&first)?;
+        // A deviation that is small beside the mean is not yet known, and must not clip the second round.
+        let least = found.mean().iter().map(|mean| 1e-6 * mean.abs().max(1.0));
+        let bounds = found.deviation().iter().zip(least).map(|(deviation, least)| deviation.max(least));
+        let around = Standardizer::from_parts(found.mean().to_vec(), bounds.collect(), Standardizer::CLIP)?;
+        let fractions: Vec<i32> =
+            first.squares.iter().map(|&squares| second_fraction(first.count, squares, users.len())).collect();
+        let sum = total(average, Round::FIRST.next(), users, &around, &fractions)?;
+        let mean = around.refit(&sum)?.mean().to_vec();
+        let variances: Vec<f64> = (0..width)
+            .map(|j| {
+                let shift = sum.sums[j] / sum.count;
+                let variance = sum.squares[j] / sum.count - shift * shift;
+                // the rounding of the fixed point, of the sums, and of the features themselves
+                let fixed = 4.0 * users.len() as f64 / sum.count * 2f64.powi(-fractions[j]);
+                let sums = 4.0 * f64::EPSILON * sum.count * shift * shift;
+                let features = (4.0 * f64::EPSILON * mean[j]).powi(2);
+                if variance <= fixed.max(sums).max(features) { 0.0 } else { variance }
+            })
+            .collect();
+        let squared_radius = 1.0 + variances.iter().filter(|&&variance| variance > 0.0).count() as f64;
+        // A constant feature gets deviation 1, so it becomes 0.
+        let deviation =
+            variances.iter().map(|&variance| if variance > 0.0 { variance.sqrt() } else { 1.0 }).collect();
+        let standardizer = Standardizer::from_parts(mean, deviation, Standardizer::CLIP)?;
+        Ok(Self { standardizer, squared_radius, samples: sum.count })
     }
 }
 
-/// Sums the moments of all users around the means of `around`.
+/// Returns the fractional bits of a feature's moments in the second round: as many as the sums over all users, which
+/// those of the first round bound, leave room for.
+fn second_fraction(count: f64, squares: f64, users: usize) -> i32 {
+    let squares = squares.max(0.0) + users as f64 * 2f64.powi(-FIRST_FRACTION);
+    let largest = squares.max((count * squares).sqrt());
+    let [fewest, most] = SECOND_FRACTION;
+    (SUM_BITS - largest.log2().ceil() as i32).clamp(fewest, most)
+}
+
+/// Sums the moments of all users around the means of `around`, with fractional bits per feature.
 fn total<A: Average, T: Real>(
     average: &mut A,
     round: Round,
     users: &[&Features<T>],
     around: &Standardizer,
-    fraction: i32,
+    fractions: &[i32],
 ) -> Result<Moments, Error> {
+    let all = users.len();
     let updates = users
         .iter()
         .enumerate()
         .map(|(user, features)| {
             let moments = around.moments(features).map_err(|source| Error::OfUser { user, source })?;
             let mut values = Vec::with_capacity(2 * DIGITS * moments.sums.len());
+            let width = moments.sums.len();
             for (index, &moment) in moments.sums.iter().chain(&moments.squares).enumerate() {
-                values.extend(digits(moment, fraction).ok_or(Error::Protocol(dphe::Error::Value {
-                    index: index % moments.sums.len(),
+                let digits = digits(moment, fractions[index % width], all);
+                values.extend(digits.ok_or(Error::Protocol(dphe::Error::Value {
+                    index: index % width,
                     reason: "so large that its moments cannot be summed; divide the feature by a power of ten",
                 }))?);
             }
@@ -117,17 +143,19 @@ fn total<A: Average, T: Real>(
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let sum = average.average(round, &updates, &mut Stopwatch::none())?.sum;
-    let mut numbers: Vec<f64> = sum.weights.chunks_exact(DIGITS).map(|sums| number(sums, fraction)).collect();
+    let moments = sum.weights.chunks_exact(DIGITS).zip(fractions.iter().cycle());
+    let mut numbers: Vec<f64> = moments.map(|(sums, &fraction)| number(sums, fraction)).collect();
     let squares = numbers.split_off(numbers.len() / 2);
     Ok(Moments { count: sum.dense.first().copied().unwrap_or(0.0), sums: numbers, squares })
 }
 
-/// Returns the digits of a number with this many fractional bits, the lowest first, or `None` if it is too large. Digits
-/// lie between plus and minus half their base.
-fn digits(value: f64, fraction: i32) -> Option<[f64; DIGITS]> {
+/// Returns the digits of a number with this many fractional bits, the lowest first, or `None` if it is so large that the
+/// sum over all users might not fit. Digits lie between plus and minus half their base.
+fn digits(value: f64, fraction: i32, users: usize) -> Option<[f64; DIGITS]> {
     let scaled = (value * 2f64.powi(fraction)).round_ties_even();
-    // A digit less than there is room for, because the last one takes the carry.
-    if scaled.abs() >= 2f64.powi((DIGIT_BITS as usize * DIGITS) as i32 - 2) {
+    // There is room for the carry of the last digit, and all sums fit into 128 bits.
+    let room = (DIGIT_BITS as usize * DIGITS) as i32 - 2;
+    if scaled.abs() >= 2f64.powi(room).min(2f64.powi(126) / users as f64) {
         return None;
     }
     let (mut rest, half) = (scaled as i128, 1 << (DIGIT_BITS - 1));
@@ -166,14 +194,43 @@ mod tests {
             let mut sums = [0.0; DIGITS];
             let mut expected = 0i128;
             for value in values {
-                let digits = digits(value, fraction).unwrap();
+                let digits = digits(value, fraction, 5).unwrap();
                 assert!(digits.iter().all(|digit| digit.abs() <= 2f64.powi(23)));
                 sums.iter_mut().zip(digits).for_each(|(sum, digit)| *sum += digit);
                 expected += (value * 2f64.powi(fraction)).round_ties_even() as i128;
             }
             assert_eq!(number(&sums, fraction), expected as f64 * 2f64.powi(-fraction));
         }
-        assert!(digits(1e26, 40).is_none() && digits(f64::NAN, 40) == Some([0.0; DIGITS]));
+        assert!(digits(1e26, 40, 3).is_none() && digits(f64::NAN, 40, 3) == Some([0.0; DIGITS]));
+    }
+
+    #[test]
+    fn many_users_get_room_for_their_sum() {
+        let (most, users) = (2f64.powi(117), 1 << 20);
+        assert!(digits(most, 0, 256).is_some() && digits(most, 0, users).is_none());
+        let largest = digits(2f64.powi(105), 0, users).unwrap().map(|digit| digit * users as f64);
+        assert_eq!(number(&largest, 0), 2f64.powi(125));
+    }
+
+    #[test]
+    fn deviations_far_below_one_or_the_mean_are_found() {
+        let wave = |i: i32| (f64::from(i) * 1.7).sin();
+        let rows: Vec<[f64; 6]> = (0..60)
+            .map(|i| {
+                [1e-7 * wave(i), 1e-12 * wave(i), 1e6 + 0.7 * wave(i), 1.7e9 + 300.0 * wave(i), 0.1, 1e9]
+            })
+            .collect();
+        let features = |rows: &[[f64; 6]]| Features::new(6, rows.concat()).unwrap();
+        let users = [features(&rows[..7]), features(&rows[7..30]), features(&rows[30..])];
+        let found = standardization(&users).unwrap();
+        for (j, scale) in [1e-7, 1e-12, 0.7, 300.0].into_iter().enumerate() {
+            let mean = rows.iter().map(|row| row[j]).sum::<f64>() / 60.0;
+            let variance = rows.iter().map(|row| (row[j] - mean).powi(2)).sum::<f64>() / 60.0;
+            let deviation = found.standardizer.deviation()[j];
+            assert!((deviation / variance.sqrt() - 1.0).abs() < 1e-5, "{scale}: {deviation} {variance}");
+        }
+        assert_eq!(found.standardizer.deviation()[4..], [1.0, 1.0], "constant features");
+        assert_eq!(found.squared_radius, 5.0);
     }
 
     #[test]

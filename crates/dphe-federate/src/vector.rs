@@ -114,8 +114,9 @@ impl Codec {
         }
         let factor = self.weighting.factor(samples);
         let mut scales = self.scales();
-        let scaled = |(index, value): (usize, f64)| (index as u32, value * factor / scales(index));
-        // indices are below the dimension, which is at most 2^30
+        // Indices are below the dimension, which is at most 2^30. A larger one is refused below.
+        let narrow = |index| u32::try_from(index).unwrap_or(u32::MAX);
+        let scaled = |(index, value): (usize, f64)| (narrow(index), value * factor / scales(index));
         let (indices, values) = entries.into_iter().map(scaled).unzip();
         let mut all: Vec<f64> = dense.iter().map(|value| value * factor / self.dense_scale).collect();
         if self.weighting != Weighting::Equal {

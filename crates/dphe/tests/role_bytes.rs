@@ -131,6 +131,45 @@ fn rounds_over_bytes_equal_rounds_of_objects() {
 }
 
 #[test]
+fn published_sums_of_rounds_that_are_over_or_far_ahead_are_refused() {
+    for config in configs().into_iter().filter(|config| config.profile != Profile::Paper) {
+        let mut roles = roles(config.clone(), 3, 4);
+        let task = roles.aggregator.task().clone();
+        let masked = task.receipts() == Receipts::Masked;
+        let mut draw = rng(6);
+        let updates: Vec<Update> = (0..3)
+            .map(|_| {
+                let (weights, dense) = vector(&task, round(1), &mut draw);
+                sparse(&weights, &dense)
+            })
+            .collect();
+        let (bytes, _) = by_bytes(&mut roles, round(1), &updates);
+        let key = roles.key_generator.encryption_key();
+        for number in [2, (1 << 20) + 2, u64::MAX] {
+            let forged = [&bytes.published[..57], &number.to_be_bytes()[..], &bytes.published[65..]].concat();
+            let checked = role_bytes_round(&forged, RoleKind::PublishedSum, &task).and_then(|number| {
+                let params = Arc::new(RoundParams::new(&task, number));
+                let sum = PublishedBytes::from_role_bytes(&forged, &params, key)?;
+                sum.check(&roles.users[0])
+            });
+            if number == 2 {
+                // Who writes a sum that is not masked also chooses its round.
+                assert_eq!(checked.is_err(), masked, "{config:?}");
+            } else {
+                assert!(checked.is_err(), "{config:?} {number}");
+            }
+        }
+        let read = PublishedBytes::from_role_bytes(
+            &bytes.published,
+            &Arc::new(RoundParams::new(&task, round(1))),
+            key,
+        );
+        roles.users[0].advance(round(2));
+        assert_eq!(read.unwrap().check(&roles.users[0]).unwrap_err().code(), ErrorCode::Stale);
+    }
+}
+
+#[test]
 fn long_vectors_are_sealed_in_parts_of_any_length() {
     let config = TaskConfig { dimension: 9000, block: 7, capacity: 1286, dense: 3, ..config(Profile::Full) };
     let roles = roles(config, 3, 2);

@@ -185,6 +185,7 @@ def split_samples(
     seed: int,
 ) -> tuple[list[int], list[list[int]], list[int]]: ...
 def deal_samples(samples: int, users: int, seed: int) -> list[list[int]]: ...
+
 class _TaskOptions(TypedDict):
     id: bytes
     profile: str

@@ -20,6 +20,9 @@ __all__ = ["Layout"]
 class Layout:
     """The names, shapes and dtypes of arrays that are summed as one vector. All users of a task have the same.
 
+    Arrays are in the order of their names, whatever the order of the mapping they come from. Nothing else compares the
+    layouts of users, and sums of different ones are wrong: compare ``digest`` before the first round.
+
     Arrays of integers and booleans, such as counters, are not part of the vector. A scale is what the values of an
     array are divided by before they are summed: a task has one range for all values, and the layers of a network
     differ. Powers of two change nothing but the rounding.
@@ -29,7 +32,7 @@ class Layout:
     >>> tensors = {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2), "steps": np.array(7)}
     >>> layout = Layout.of(tensors)
     >>> layout.size, layout.names, layout.skipped
-    (8, ('weight', 'bias'), ('steps',))
+    (8, ('bias', 'weight'), ('steps',))
     >>> vector = layout.flatten(tensors)
     >>> layout.unflatten(vector)["weight"].shape
     (2, 3)
@@ -53,13 +56,13 @@ class Layout:
         cls, entries: Iterable[tuple[str, tuple[int, ...], str, float]], skipped: Iterable[str]
     ) -> Layout:
         layout = cls.__new__(cls)
-        rows = list(entries)
+        rows = sorted(entries)  # by name: users may have inserted the arrays in different orders
         layout._names = tuple(name for name, _, _, _ in rows)
         layout._shapes = tuple(shape for _, shape, _, _ in rows)
         layout._dtypes = tuple(np.dtype(dtype) for _, _, dtype, _ in rows)
         layout._scales = tuple(scale for _, _, _, scale in rows)
         layout._offsets = (0, *accumulate(math.prod(shape) for shape in layout._shapes))
-        layout._skipped = tuple(skipped)
+        layout._skipped = tuple(sorted(skipped))
         if layout.size == 0:
             raise InvalidValue("a layout needs at least one floating-point value", "dimension")
         return layout
@@ -140,7 +143,14 @@ class Layout:
                 index = int(np.argmin(finite))
                 raise InvalidValue(f"array {name!r}: value {index} is not a finite number", "value")
             part = vector[self._offsets[i] : self._offsets[i + 1]]
-            np.divide(array.reshape(-1), self._scales[i], out=part, casting="same_kind")
+            # Without `dtype`, numpy divides in the precision of the array.
+            with np.errstate(over="ignore"):
+                np.divide(array.reshape(-1), self._scales[i], out=part, dtype=part.dtype, casting="same_kind")
+            if not np.isfinite(part).all():
+                index = int(np.argmin(np.isfinite(part)))
+                raise InvalidValue(
+                    f"array {name!r}: value {index} divided by its scale is too large", "value"
+                )
         return vector
 
     def unflatten(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -224,6 +234,6 @@ def _scale(scale: float, name: str) -> float:
 def _entry(name: str, shape: list[int], dtype: str, scale: float) -> tuple[str, tuple[int, ...], str, float]:
     if not isinstance(name, str) or dtype not in ("float16", "float32", "float64"):
         raise ValueError("an array has no name or another dtype")
-    if not all(isinstance(length, int) and 0 <= length <= 1 << 30 for length in shape):
+    if not all(type(length) is int and 0 <= length <= 1 << 30 for length in shape):
         raise ValueError("a shape is invalid")
     return (name, tuple(shape), dtype, _scale(scale, name))

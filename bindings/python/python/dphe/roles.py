@@ -1,9 +1,10 @@
 """Secure sums of vectors: users, an aggregator and a key generator that exchange bytes.
 
 A round goes like this. Each :class:`User` seals its vector. The :class:`Aggregator` adds up what users sealed, without
-being able to read it. The :class:`KeyGenerator` opens the sum of a round once, and the aggregator publishes it. Users
-check that it is the sum of the users that it names. In the profile ``full`` (the default), masks hide the sum from the
-key generator, and it can open the sum of exactly these users only.
+being able to read it. The :class:`KeyGenerator` opens the sum of a round once, and the aggregator publishes it. In the
+profile ``full`` (the default), masks hide the sum from the key generator, and it can open the sum of exactly the users
+that the sealed sum lists. Users check that it is a sum of as many users as the published sum names. Which users these
+are is what the aggregator says.
 
 >>> import numpy as np
 >>> import dphe
@@ -185,7 +186,7 @@ class Task:
     ) -> None:
         """Make a task. Without ``id``, it gets a random one."""
         self._layout = vector if isinstance(vector, Layout) else None
-        dimension = vector.size if isinstance(vector, Layout) else _small(vector, "vector", _MOST)
+        dimension = _small(vector.size if isinstance(vector, Layout) else vector, "vector", _MOST)
         if profile not in ("full", "sparse"):
             raise InvalidValue(f"the profile is 'full' or 'sparse', not {profile!r}", "profile")
         if on_clip not in ("error", "clip"):
@@ -505,7 +506,14 @@ class KeyGenerator(_Secret):
         return generator
 
     def to_unprotected_bytes(self) -> bytes:
-        """Return the seeds in the clear, without the decryption key, which :meth:`DecryptionKey.seal` saves."""
+        """Return the seeds in the clear, without the decryption key, which :meth:`DecryptionKey.seal` saves.
+
+        Store them after every :meth:`open`, before its result leaves, and never restore an older copy: it opens a round
+        again, and the difference of two sums of a round can be the vector of one user.
+
+        The seeds that users share with the aggregator are not stored. So a restored key generator makes no kits for
+        users who were enrolled before, and none for the aggregator.
+        """
         return self._native.seeds()
 
     def enroll(self, user: int) -> UserKit:
@@ -518,8 +526,9 @@ class KeyGenerator(_Secret):
         return AggregatorKit._of(self._native.aggregator_kit(), self._layout)
 
     def open(self, sealed_sum: bytes, *, threads: int | None = None) -> bytes:
-        """Open the sum of a round, for :meth:`Collecting.publish`. The round cannot be opened again.
+        """Open the sum of a round, for :meth:`Collecting.publish`. No other sum of the round can be opened.
 
+        The sum that was opened last gives the same result again, for a caller who lost it, as after Ctrl-C.
         A sum of other users than those that it lists gives random numbers (in ``full``) or an error (in ``sparse``).
         """
         _check_threads(threads)
@@ -594,7 +603,8 @@ class User(_Secret):
 
         ``vector`` is an array, a :class:`SparseVector`, a sparse matrix of scipy with one row, or named arrays if the
         task has a layout. A round cannot be sealed twice, because two updates would reveal what one hides: keep the
-        bytes to send them again. After an error, the round can be sealed again.
+        bytes to send them again. After an error or Ctrl-C, the round can be sealed again. Ctrl-C ends sealing soon in
+        ``full``, and in ``sparse`` when the update is sealed. After a fork, the child cannot seal.
 
         Memory besides the vector is twice the length of the result and a little more.
         """
@@ -613,8 +623,12 @@ class User(_Secret):
                 raise InvalidValue(
                     f"the vector has {values.dimension} values instead of {task.dimension}", "dimension"
                 )
-            entries = (values.indices, values.values)
-            sealed, self._clipped = self._native.seal_sparse(number, entries, extra, threads)
+            if task.profile == "full":
+                part = _sparse_parts(values, number, task)
+                sealed, self._clipped = self._native.seal_dense(number, part, extra, threads)
+            else:
+                entries = (values.indices, values.values)
+                sealed, self._clipped = self._native.seal_sparse(number, entries, extra, threads)
             return sealed
         if values.shape != (task.dimension,):
             raise InvalidValue(
@@ -632,8 +646,12 @@ class User(_Secret):
     def check(self, published: bytes) -> Sum:
         """Check a published sum and return it. The seeds of its round and of all earlier ones are forgotten.
 
-        In ``full``, this notices a sum that is not that of the users it names. In ``sparse``, the key generator has
-        checked it, and nothing here tells whether the aggregator published what the key generator opened.
+        In ``full``, this notices a sum that is not that of as many users as it names. Which users these are is what the
+        aggregator says.
+
+        In ``sparse``, and with ``bound=False``, nothing here tells whether the aggregator published what the key
+        generator opened. So only rounds that the user has sealed and the one after them are accepted: end rounds in
+        which the user does not take part with :meth:`close`.
         """
         total = Sum(self._native.check(_bytes(published, "a published sum")), self._task)
         self._native.advance(total.round + 1)
@@ -758,6 +776,7 @@ class Collecting(_Secret):
     def finish(self, *, threads: int | None = None) -> bytes:
         """Return the sealed sum, for :meth:`KeyGenerator.open`. No update is accepted any more.
 
+        Another call returns the same bytes.
         With too few users, :class:`~dphe.errors.TooFewUsers` is raised, and the round goes on.
         """
         _check_threads(threads)
@@ -779,7 +798,7 @@ class Collecting(_Secret):
 
 
 class Sum:
-    """The sum of a round, which :meth:`User.check` returns."""
+    """The sum of a round, which :meth:`User.check` returns. ``users`` is what the aggregator says."""
 
     def __init__(self, native: _core.Sum, task: Task) -> None:
         """Wrap what a user has checked."""
@@ -843,11 +862,32 @@ def _parts(values: NDArray[Any], number: int, task: Task) -> Callable[[int, int]
     support = cast(NDArray[np.int64], task.support(number))
     if np.count_nonzero(values) != np.count_nonzero(values[support]):
         outside = np.setdiff1d(np.flatnonzero(values), support)
-        raise InvalidValue(
-            f"value {outside[0]} is not in the public support of round {number}, but differs from zero",
-            "support",
-        )
+        raise InvalidValue(_outside(int(outside[0]), number), "support")
     return lambda start, stop: np.ascontiguousarray(values[support[start:stop]], np.float64)
+
+
+def _sparse_parts(vector: SparseVector, number: int, task: Task) -> Callable[[int, int], NDArray[np.float64]]:
+    """Return a function that gives parts of what is sent in a round of a vector that is given by its entries."""
+    occupied = vector.values != 0  # a NaN differs from zero, too
+    places, values = vector.indices[occupied].astype(np.int64), vector.values[occupied]
+    if not task._sends_all():
+        indices, support = places, cast(NDArray[np.int64], task.support(number))
+        places = np.searchsorted(support, indices)
+        found = support[np.minimum(places, len(support) - 1)] == indices
+        if not found.all():
+            raise InvalidValue(_outside(int(indices[np.argmin(found)]), number), "support")
+
+    def part(start: int, stop: int) -> NDArray[np.float64]:
+        numbers = np.zeros(stop - start)
+        first, last = np.searchsorted(places, [start, stop])
+        numbers[places[first:last] - start] = values[first:last]
+        return numbers
+
+    return part
+
+
+def _outside(index: int, number: int) -> str:
+    return f"value {index} is not in the public support of round {number}, but differs from zero"
 
 
 def _from_scipy(matrix: Any) -> SparseVector:
@@ -874,7 +914,8 @@ def _capacity(share: float | None, profile: Profile, positions: int) -> int:
         raise TypeError(f"share is a number, not {type(share).__name__}")
     if not 0 < share <= 1:
         raise InvalidValue(f"share is {share}; use a number above 0 and up to 1", "range")
-    return math.ceil(share * positions)
+    # 0.07 of 100 is 7, although the product is a little more
+    return max(1, math.ceil(share * positions - 1e-9))
 
 
 def _exponent(clip: float) -> int:

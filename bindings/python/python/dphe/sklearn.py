@@ -25,6 +25,7 @@ True
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import os
 import struct
@@ -33,7 +34,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,6 +77,26 @@ _FEWEST_USERS = 3
 # Sparse samples of a user are made dense, which must fit into memory.
 _MOST_DENSE_BYTES = 4 << 30
 _MODEL_VERSION = 1
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _all_or_nothing(method: _Method) -> _Method:
+    """Give back what scikit-learn notes about the samples if the call fails."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        noted = ("n_features_in_", "feature_names_in_")
+        before = {name: vars(self)[name] for name in noted if name in vars(self)}
+        try:
+            return method(self, *arguments, **named)
+        except BaseException:
+            for name in noted:
+                vars(self).pop(name, None)
+            vars(self).update(before)
+            raise
+
+    return cast(_Method, call)
 
 
 class Split(NamedTuple):
@@ -159,14 +180,15 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     random_state : int, RandomState or None
         The random seed of everything except the encryption.
     n_jobs : int or None
-        The number of threads; None or -1 for all cores. Results do not depend on it.
+        The number of threads; None or -1 for all cores, -2 for all but one. Results do not depend on it.
 
     Attributes
     ----------
     coef_, intercept_ : arrays
         The weights *for standardised features*: ``clip((X - mean_) / scale_, -clip_, clip_)``.
     mean_, scale_, clip_ : arrays, float
-        The standardisation.
+        The standardisation. Samples are read in single precision, so subtract a large offset (such as of Unix times)
+        before.
     classes_, n_features_in_, n_iter_ : array, int, int
         The labels, the number of features, the number of rounds so far.
     rounds_ : list of dict
@@ -235,6 +257,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @_all_or_nothing
     def fit(
         self,
         X: Any,
@@ -250,6 +273,8 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         ``initial`` is a pair of public samples and labels. ``start`` is a fitted linear classifier, of scikit-learn or
         of this class, whose weights the rounds start from. ``callback(report, model)`` is called after every round with
         its report and a copy of this estimator with the weights so far. If it returns ``True``, the training ends.
+
+        Ctrl-C ends the call at once and changes nothing, but the round goes on in the background until it is over.
         """
         seed = _seed(self.random_state)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
@@ -258,6 +283,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         users = [(X[chosen], y[chosen]) for chosen in rows]
         return self._fit(users, initial, start, callback, seed)
 
+    @_all_or_nothing
     def fit_users(
         self,
         users: Sequence[tuple[Any, Any]],
@@ -273,6 +299,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             checked.append(self._check_pair(user, f"user {number}", reset=number == 1))
         return self._fit(checked, initial, start, callback, seed)
 
+    @_all_or_nothing
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, *, groups: ArrayLike | None = None
     ) -> Self:
@@ -344,6 +371,11 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         resume: bool,
     ) -> Self:
         _check_users(len(users))
+        if resume and not hasattr(self, "_squared_radius"):
+            raise InvalidValue(
+                "a model that was loaded cannot continue; use fit(X, y, start=model) of another estimator",
+                "state",
+            )
         if len(classes) < 2:
             raise InvalidValue("the labels have only one class; a classifier needs at least two", "classes")
         done = self.n_iter_ if resume else 0
@@ -381,7 +413,7 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             result.rounds_ = [*result.rounds_, report]
             if callback is not None or not more or number + 1 == rounds:
                 result._store(federation)
-            stop = callback is not None and callback(dict(report), result) is True
+            stop = callback is not None and _is_true(callback(dict(report), result))
             if stop or not more:
                 break
         # Nothing is changed before all rounds are over.
@@ -420,11 +452,11 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return {
             "payload": self.payload,
             "share": self.share,
-            "capacity": self.capacity,
+            "capacity": None if self.capacity is None else _count(self.capacity, "capacity"),
             "loss": _LOSSES[self.loss],
             "strength": float(self.alpha),
             "l1_ratio": float(ratios[self.penalty]),
-            "epochs": self.local_epochs,
+            "epochs": _count(self.local_epochs, "local_epochs"),
             "feedback": float(self.feedback),
             "step": float(self.step),
             "server_step": float(self.server_step),
@@ -522,25 +554,27 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a ``.safetensors`` model that :meth:`save`, the program ``dphe`` or a service wrote.
 
-        The names of classes are texts. All parameters but the payload and the length of the key are the defaults.
+        The names of classes are texts. All parameters but the payload and the length of the key are the defaults. The
+        model predicts, and other estimators start from it (``fit(X, y, start=model)``). It cannot continue itself,
+        because the file does not say what the rounds of its task need.
         """
         try:
             about, tensors = _read_model(Path(path).read_bytes())
+            training = about["training"]
+            model = cls(
+                payload=training.get("payload") or "rotate",
+                key_bits=training.get("key_bits") or 3072,
+                secure=training.get("task") is not None,
+            )
+            model.classes_, model.clip_ = np.array(about["classes"]), float(about["clip"])
+            model.mean_, model.scale_ = tensors["mean"], tensors["deviation"]
+            model.n_features_in_, model.n_iter_ = len(model.mean_), int(training["rounds"])
+            model.task_ = {name: training.get(name) for name in ("task", "profile")}
+            model.rounds_, model._users = [], int(training["users"])
         except OSError as error:
             raise StorageError(f"{path} could not be read: {error.strerror}", "path") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidValue(f"{path} is not a model of dphe: {error}", "model") from error
-        training = about["training"]
-        model = cls(
-            payload=training.get("payload") or "rotate",
-            key_bits=training.get("key_bits") or 3072,
-            secure=training.get("task") is not None,
-        )
-        model.classes_, model.clip_ = np.array(about["classes"]), float(about["clip"])
-        model.mean_, model.scale_ = tensors["mean"], tensors["deviation"]
-        model.n_features_in_, model.n_iter_ = len(model.mean_), int(training["rounds"])
-        model.task_ = {name: training.get(name) for name in ("task", "profile")}
-        model.rounds_, model._users = [], int(training["users"])
         model._set_weights(tensors["weights"], tensors["intercepts"])
         return model
 
@@ -657,6 +691,7 @@ class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[mis
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @_all_or_nothing
     def fit(
         self,
         X: Any,
@@ -682,6 +717,7 @@ class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[mis
         self.labels_ = self.predict(X)
         return self
 
+    @_all_or_nothing
     def fit_users(
         self,
         users: Sequence[Any],
@@ -697,6 +733,7 @@ class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[mis
         self.labels_ = np.concatenate([self.predict(user) for user in checked])
         return self
 
+    @_all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
         """Run one more round. The first call also splits clusters in rounds, and fixes the standardisation."""
         seed = _seed(self.random_state)
@@ -732,7 +769,10 @@ class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[mis
         if samples < clusters and not resume:
             raise InvalidValue(f"n_samples={samples} is too small for n_clusters={clusters}", "samples")
         if resume and len(self._centroids) != clusters:
-            raise InvalidValue("n_clusters differs from the last call", "state")
+            raise InvalidValue(
+                f"the last call ended with {len(self._centroids)} clusters, but n_clusters is {clusters}; call fit",
+                "state",
+            )
         capacity = None
         if self.share is not None:
             if not 0 < self.share <= 1:
@@ -778,7 +818,7 @@ class FederatedMiniBatchKMeans(ClusterMixin, BaseEstimator):  # type: ignore[mis
             result._centroids, result._seen = np.array(flat).reshape(-1, width), np.array(seen)
             result.cluster_centers_ = result._centroids * scale + mean
             result.n_iter_ = int(report["round"])
-            if callback is not None and callback(dict(report), result) is True:
+            if callback is not None and _is_true(callback(dict(report), result)):
                 break
         # Nothing is changed before all rounds are over.
         for name in _CLUSTERED:
@@ -857,6 +897,11 @@ def _check_users(users: int) -> None:
         )
 
 
+def _is_true(value: Any) -> bool:
+    """Return whether a callback returned True, as a comparison of numpy's numbers gives it, too."""
+    return isinstance(value, (bool, np.bool_)) and bool(value)
+
+
 def _count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise InvalidValue(f"{name}={value!r} must be a whole number from 1 on", "parameter")
@@ -875,9 +920,10 @@ def _seed(random_state: Any) -> int:
 def _threads(n_jobs: int | None) -> int | None:
     if n_jobs is None or n_jobs == -1:
         return None
-    if n_jobs < 1:
-        raise InvalidValue("n_jobs must be a positive number, -1 or None", "threads")
-    return int(n_jobs)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, (int, np.integer)) or n_jobs == 0:
+        raise InvalidValue("n_jobs must be a whole number other than 0, or None", "threads")
+    # As in joblib, -2 leaves one core out.
+    return int(n_jobs) if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
 
 
 def _protection(estimator: Any) -> dict[str, Any]:
@@ -895,7 +941,7 @@ def _rows(indices: Iterable[int]) -> NDArray[np.intp]:
 
 def _deal(samples: int, users: int, seed: int) -> list[NDArray[np.intp]]:
     """Deal rows to users at random."""
-    if isinstance(users, bool) or int(users) < _FEWEST_USERS:
+    if _count(users, "n_users") < _FEWEST_USERS:
         raise InvalidValue(
             f"n_users={users} is too small; a sum needs at least {_FEWEST_USERS} users", "parameter"
         )
@@ -911,6 +957,8 @@ def _rows_of_groups(groups: ArrayLike, samples: int) -> list[NDArray[np.intp]]:
     names = np.asarray(groups)
     if names.ndim != 1 or len(names) != samples:
         raise InvalidValue(f"groups has the shape {names.shape}, but there are {samples} samples", "shape")
+    if any(name is None or name != name for name in names.tolist()):
+        raise InvalidValue("groups has missing names, such as NaN; name the user of every row", "shape")
     _, numbers = np.unique(names, return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)

@@ -2,7 +2,8 @@
 
 A chooser takes the difference that a user learnt in a round and returns the part of it to seal. What it leaves out
 stays with the user, as its *residual*, and is added to the next difference. ``settle`` says whether the update is in
-the sum of the round; if not, everything that it carried is still to be sent.
+the sum of the round; if not, the difference of that round is dropped, and the residual stays as it was. The next
+difference, learnt from the public model, contains what was dropped.
 
 =========================  =========  ==========================================================
 chooser                    name       what it sends
@@ -119,15 +120,20 @@ class Chooser(ABC):
         residual = np.empty(0) if self._residual is None else self._residual
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                np.save(file, residual, allow_pickle=False)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    np.save(file, residual, allow_pickle=False)
+            except BaseException:
+                os.unlink(path)  # half a residual
+                raise
         except OSError as error:
             raise StorageError(f"the residual cannot be written: {error}", "storage") from error
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read what :meth:`save` wrote."""
         try:
-            residual = np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                residual = np.lib.format.read_array(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise StorageError(f"the residual cannot be read: {error}", "storage") from error
         if (
@@ -222,11 +228,11 @@ def chooser(name: Literal["rotate", "d-topk", "d-block"], task: Task, *, feedbac
     positions = task.capacity * task.shards
     if name == "rotate":
         return Rotating(task, feedback=feedback)
+    if name in ("d-block", "d-topk") and task.profile == "full" and task.capacity < task.positions:
+        raise InvalidValue("the task sends public positions; use 'rotate'", "profile")
     if name == "d-block":
         return LargestBlocks(task.block, positions, feedback=feedback)
     if name == "d-topk":
-        if task.profile == "full" and task.capacity < task.positions:
-            raise InvalidValue("the task sends public positions; use 'rotate'", "profile")
         if task.profile == "sparse" and task.block != 1:
             raise InvalidValue("the positions of the task are blocks; use 'd-block'", "profile")
         return LargestValues(positions * task.block, feedback=feedback)

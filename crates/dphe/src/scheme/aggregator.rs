@@ -28,6 +28,14 @@ impl Aggregator {
         Ok(Self { keys: Arc::new(keys) })
     }
 
+    /// Returns an aggregator without the seeds, which publishes sums and collects nothing.
+    #[must_use]
+    pub fn without_seeds(&self) -> Self {
+        let AggregatorKeys { task, encryption, .. } = &*self.keys;
+        let keys = AggregatorKeys { task: task.clone(), encryption: encryption.clone(), ua: BTreeMap::new() };
+        Self { keys: Arc::new(keys) }
+    }
+
     /// Returns the task.
     pub fn task(&self) -> &TaskParams {
         &self.keys.task
@@ -81,6 +89,14 @@ impl Aggregator {
         let keys = Arc::make_mut(&mut self.keys);
         keys.ua.retain(|&user, _| roster.contains(user));
         keys.ua.extend(ua);
+    }
+
+    /// Refuses a round whose seeds are forgotten, or that is too far ahead for [`Aggregator::advance`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] or [`Error::Future`].
+    pub fn check_round(&self, round: Round) -> Result<(), Error> {
+        self.keys.ua.values().try_for_each(|seed| seed.check_round(&self.keys.task, round))
     }
 
     /// Forgets the permutations of all rounds before `round`.

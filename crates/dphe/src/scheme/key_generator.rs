@@ -61,6 +61,12 @@ impl KeyGenerator {
         self.masks.keys().copied()
     }
 
+    /// Returns whether the seed that an enrolled user shares with the aggregator is known. A key generator that was
+    /// restored does not have it.
+    pub fn has_kit(&self, user: UserId) -> bool {
+        self.ua.contains_key(&user)
+    }
+
     /// Returns the next round that may be opened.
     pub fn next_round(&self) -> Round {
         self.next

@@ -118,6 +118,11 @@ macro_rules! seeds {
                 self.0.at(task, round)
             }
 
+            /// Refuses a round whose seeds are forgotten, or that is too far ahead to advance to.
+            pub(crate) fn check_round(&self, task: &TaskParams, round: Round) -> Result<(), Error> {
+                if task.profile() == Profile::Paper { Ok(()) } else { self.0.check_round(round) }
+            }
+
             /// Advances to a later round and forgets the earlier ones. In `paper`, seeds never change.
             pub(crate) fn advance(&mut self, task: &TaskParams, round: Round) {
                 if task.profile() != Profile::Paper {
@@ -168,13 +173,17 @@ impl Seed {
         if task.profile() == Profile::Paper {
             return Ok((Zeroizing::new(self.key), 0));
         }
-        if round < self.round {
-            return Err(Error::Stale { round, current: self.round });
-        }
-        self.check_ahead(round)?;
+        self.check_round(round)?;
         let mut ahead = self.clone();
         ahead.advance(round);
         Ok((Zeroizing::new(ahead.key), round.get()))
+    }
+
+    fn check_round(&self, round: Round) -> Result<(), Error> {
+        if round < self.round {
+            return Err(Error::Stale { round, current: self.round });
+        }
+        self.check_ahead(round)
     }
 
     fn check_ahead(&self, round: Round) -> Result<(), Error> {

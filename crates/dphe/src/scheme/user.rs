@@ -220,6 +220,21 @@ impl User {
         self.keys.us = us;
     }
 
+    /// Refuses a round whose seeds are forgotten, or that is too far ahead for [`User::advance`].
+    ///
+    /// # Errors
+    /// [`Error::Stale`] or [`Error::Future`].
+    pub fn check_round(&self, round: Round) -> Result<(), Error> {
+        self.keys.us.check_round(&self.keys.task, round)?;
+        self.keys.ua.check_round(&self.keys.task, round)?;
+        self.keys.mask.check_round(&self.keys.task, round)
+    }
+
+    /// Returns the first round whose seeds are not forgotten.
+    pub fn first_round(&self) -> Round {
+        self.keys.us.to_parts().0
+    }
+
     /// Forgets the permutations and masks of all rounds before `round`.
     pub fn advance(&mut self, round: Round) {
         self.keys.us.advance(&self.keys.task, round);

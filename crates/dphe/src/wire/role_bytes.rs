@@ -244,17 +244,22 @@ impl PublishedBytes {
         Ok(Self { users, sum })
     }
 
-    /// Returns the sum as numbers, after the user's check if it is masked.
+    /// Returns the sum as numbers, after the user's check if it is masked. The check covers the round, the numbers and
+    /// how many users there are, but not which: their names are what the aggregator wrote.
     ///
     /// # Errors
-    /// As [`UncheckedSum::check`], and [`Error::SetSmall`] for fewer users than the smallest floor of the task.
+    /// As [`UncheckedSum::check`], [`Error::Stale`] or [`Error::Future`] for a round that the user has forgotten or
+    /// that is too far ahead, and [`Error::SetSmall`] for fewer users than the smallest floor of the task.
     pub fn check(&self, user: &User) -> Result<WeightSum, Error> {
         let floor = user.task().floor(0);
         if self.users.len() < floor {
             return Err(Error::SetSmall { users: self.users.len(), floor });
         }
         match &self.sum {
-            PublicSum::Clear(sum) => Ok(sum.clone()),
+            PublicSum::Clear(sum) => {
+                user.check_round(sum.round())?;
+                Ok(sum.clone())
+            }
             PublicSum::Masked(sum) => sum.check(user),
         }
     }

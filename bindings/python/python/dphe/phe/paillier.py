@@ -7,6 +7,7 @@ somebody asks for it.
 from __future__ import annotations
 
 import functools
+import math
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,8 +123,12 @@ class PaillierPublicKey:
         return (type(self), (self.n,))
 
     def get_random_lt_n(self) -> int:
-        """Return a random number from 1 to ``n - 1``."""
-        return random.SystemRandom().randrange(1, self.n)
+        """Return a random number from 1 to ``n - 1`` without a common factor with ``n``."""
+        while True:
+            number = random.SystemRandom().randrange(1, self.n)
+            # Of a short key, many numbers have one, and as noise would make a ciphertext that nobody can decrypt.
+            if math.gcd(number, self.n) == 1:
+                return number
 
     def raw_encrypt(self, plaintext: int, r_value: int | None = None) -> int:
         """Encrypt an integer modulo ``n``, with noise from ``r_value`` or from the operating system's randomness."""
@@ -222,7 +227,12 @@ class PaillierPublicKey:
                 pass  # At least one of them must stay an integer.
             else:
                 for number, raw in zip(integers, batch.split(), strict=True):
-                    number._raw = raw
+                    own = number.public_key._native
+                    if own is self._native:
+                        number._raw = raw
+                    elif own is not None:
+                        # Another object of the same key may get its noise in another way.
+                        number._raw = _core.Ciphertexts.join(own, [raw])
         return [number._native_form() for number in numbers]
 
 
