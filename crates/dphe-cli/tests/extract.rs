@@ -84,7 +84,7 @@ fn interrupted_extraction_continues_and_gives_the_same_result() {
     let directory = corpus(photos);
     let at = |name: &str| directory.path().join(name);
     let args = |out: &'static str| {
-        ["extract", "--model", "net.onnx", "--threads", "1", "photos", "-o", out, "--format", "json"]
+        ["extract", "--network", "net.onnx", "--threads", "1", "photos", "-o", out, "--format", "json"]
     };
     let whole = json(&dphe(directory.path(), &args("whole.npz")).output().unwrap());
     assert_eq!((&whole["samples"], &whole["computed"]), (&photos.into(), &photos.into()));
@@ -138,7 +138,7 @@ fn memory_does_not_grow_with_the_number_of_photos() {
             fs::write(photos_folder.join(format!("{i}.bmp")), picture).unwrap();
         }
         let out = format!("{name}.npz");
-        let args = ["extract", "--model", "net.onnx", "--tensor", "t1", "--threads", "1", name, "-o", &out];
+        let args = ["extract", "--network", "net.onnx", "--tensor", "t1", "--threads", "1", name, "-o", &out];
         let mut child = dphe(directory.path(), &args).stdout(Stdio::null()).spawn().unwrap();
         let mut peak = 0;
         while child.try_wait().unwrap().is_none() {
@@ -159,7 +159,7 @@ fn memory_does_not_grow_with_the_number_of_photos() {
 fn extract_prints_a_summary() {
     let directory = corpus(6);
     fs::write(directory.path().join("photos/cat/broken.jpg"), "no photo").unwrap();
-    let args = ["extract", "--model", "net.onnx", "photos", "-o", "out.npz"];
+    let args = ["extract", "--network", "net.onnx", "photos", "-o", "out.npz"];
     let output = dphe(directory.path(), &args).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
@@ -180,7 +180,7 @@ fn video_features_are_averaged_with_ffmpeg() {
     let directory = corpus(2);
     fs::create_dir_all(directory.path().join("videos")).unwrap();
     fs::write(directory.path().join("videos/a.mp4"), "a video").unwrap();
-    let args = ["extract", "--model", "net.onnx", "videos", "-o", "out.npz"];
+    let args = ["extract", "--network", "net.onnx", "videos", "-o", "out.npz"];
     let without = dphe(directory.path(), &args).env("PATH", "/nowhere").output().unwrap();
     let said = String::from_utf8(without.stderr).unwrap();
     assert!(said.contains("ffmpeg, which is not installed") && said.contains("a.mp4"), "{said}");
@@ -203,7 +203,7 @@ fn invalid_extractions_are_refused_before_the_work() {
     let directory = corpus(2);
     let here = directory.path();
     let with = |more: &[&str]| {
-        let args = ["extract", "--model", "net.onnx", "photos", "-o", "out.npz"];
+        let args = ["extract", "--network", "net.onnx", "photos", "-o", "out.npz"];
         refused(here, &[&args[..], more].concat())
     };
     assert!(with(&["--crop", "9"]).contains("9 pixels"));
@@ -211,7 +211,7 @@ fn invalid_extractions_are_refused_before_the_work() {
     assert!(with(&["--mean", "1,2"]).contains("--mean"));
     assert!(with(&["--tensor", "pool"]).contains("\"pool\""));
     assert!(with(&["--preprocessing", "missing.toml"]).contains("missing.toml"));
-    let plain = |model, photos, out| refused(here, &["extract", "--model", model, photos, "-o", out]);
+    let plain = |model, photos, out| refused(here, &["extract", "--network", model, photos, "-o", out]);
     assert!(plain("photos/cat/000.bmp", "photos", "out.npz").contains("not an ONNX network"));
     assert!(plain("net.onnx", "net.toml", "out.npz").contains("net.toml"));
     assert!(plain("net.onnx", "photos", "nowhere/out.npz").contains("nowhere"));

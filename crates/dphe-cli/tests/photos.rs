@@ -54,7 +54,7 @@ fn held_out_photos_are_predicted_and_onnxruntime_agrees() {
     let seen = link(&data.join("photos"), &at.join("seen"), |i| i % 4 != 0);
     let unseen = link(&data.join("photos"), &at.join("unseen"), |i| i % 4 == 0);
 
-    dphe(at, &["extract", "--model", network, "seen", "-o", "seen.npz"]);
+    dphe(at, &["extract", "--network", network, "seen", "-o", "seen.npz"]);
     let args =
         ["simulate", "seen.npz", "--users=3", "--bits=2048", "--noise=fast", "--rounds=8", "-o", "run"];
     dphe(at, &args);
@@ -78,7 +78,7 @@ fn held_out_photos_are_predicted_and_onnxruntime_agrees() {
     let (file, label) = labels.iter().next().unwrap();
     let one = dphe(at, &["predict", model, "--network", network, &format!("unseen/{file}"), "--format=csv"]);
     assert!(one.lines().nth(1).unwrap().contains(label), "{one}");
-    dphe(at, &["extract", "--model", network, "unseen", "-o", "unseen.npz"]);
+    dphe(at, &["extract", "--network", network, "unseen", "-o", "unseen.npz"]);
     let table = dphe(at, &["predict", model, "unseen.npz", "--top=1"]);
     assert_eq!(table.lines().count(), unseen + 1);
     let report = dphe(at, &["evaluate", model, "unseen.npz", "--format=json"]);

@@ -98,8 +98,8 @@ pub struct ClusteringReport {
 
 /// Users with their standardised samples, and the centroids they compute together.
 ///
-/// Without initial centroids, it starts with the mean of all samples, which is zero. After every few rounds, the half of
-/// the clusters whose samples lie farthest apart are split in a random direction, until there are enough. No user
+/// Without initial centroids, it starts with the mean of all samples, which is zero. After every few rounds, the half
+/// of the clusters whose samples lie farthest apart are split in a random direction, until there are enough. No user
 /// proposes centroids, because they would be its samples.
 #[derive(Debug)]
 pub struct Clustering<A, T = f32> {
@@ -109,7 +109,8 @@ pub struct Clustering<A, T = f32> {
     centroids: Centroids,
     /// The samples of each cluster that all rounds of batches have seen.
     seen: Vec<f64>,
-    /// How far the samples of each cluster were from its centroid in the last round: the sum of their squared distances.
+    /// How far the samples of each cluster were from its centroid in the last round: the sum of their squared
+    /// distances.
     spreads: Vec<f64>,
     seed: Seed,
     round: Round,

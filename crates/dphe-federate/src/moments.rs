@@ -149,8 +149,8 @@ fn total<A: Average, T: Real>(
     Ok(Moments { count: sum.dense.first().copied().unwrap_or(0.0), sums: numbers, squares })
 }
 
-/// Returns the digits of a number with this many fractional bits, the lowest first, or `None` if it is so large that the
-/// sum over all users might not fit. Digits lie between plus and minus half their base.
+/// Returns the digits of a number with this many fractional bits, the lowest first, or `None` if it is so large that
+/// the sum over all users might not fit. Digits lie between plus and minus half their base.
 fn digits(value: f64, fraction: i32, users: usize) -> Option<[f64; DIGITS]> {
     let scaled = (value * 2f64.powi(fraction)).round_ties_even();
     // There is room for the carry of the last digit, and all sums fit into 128 bits.

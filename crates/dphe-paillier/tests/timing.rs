@@ -2,10 +2,10 @@
 //! order, and Welch's t is printed. This is the method of Reparaz, Balasch and Verbauwhede, "Dude, is my code
 //! constant time?".
 //!
-//! A shared machine delays most samples, so only the fastest three tenths of each class are compared, and
-//! the median of three measurements counts. Two controls show what the test notices: a function whose time depends on its input by
-//! design, and decryptions that are delayed by a known fraction in one class. The smallest delay that is
-//! noticed is printed; smaller leaks would not be seen.
+//! A shared machine delays most samples, so only the fastest three tenths of each class are compared, and the median
+//! of three measurements counts. Two controls show what the test notices: a function whose time depends on its input
+//! by design, and decryptions that are delayed by a known fraction in one class. The smallest delay that is noticed
+//! is printed; smaller leaks would not be seen.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -12,8 +12,8 @@ use crate::scheme::RoundParams;
 use crate::wire::{Header, Message, Reader, RosterChange, Rosters, RoundTicket, Signed, Writer};
 use crate::{Digest, Error, IdentityKey, PartyId, Roster, Round};
 
-/// The inputs of [`Party::start`](super::Party::start) besides keys and time. The log holds seeds, so `Debug` shows only
-/// its length.
+/// The inputs of [`Party::start`](super::Party::start) besides keys and time. The log holds seeds, so `Debug` shows
+/// only its length.
 pub struct PartyContext<'a> {
     /// The identity key of the party, and those that it had under earlier rosters.
     pub identity: IdentityKeys,

@@ -18,8 +18,8 @@ use crate::store::postgres::PgStore;
 /// The number of rounds that stay in memory after they were read.
 const KEPT: usize = 4;
 
-/// Reads rounds that ended earlier. Users who are behind ask for the same few rounds again and again, so these are kept.
-/// One round is read at a time: otherwise a single user could keep the actor busy with old rounds.
+/// Reads rounds that ended earlier. Users who are behind ask for the same few rounds again and again, so these are
+/// kept. One round is read at a time: otherwise a single user could keep the actor busy with old rounds.
 #[derive(Clone)]
 pub(super) struct PastRounds {
     source: Source,
