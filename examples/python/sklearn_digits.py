@@ -29,9 +29,7 @@ held_out = (X[parts.held_out], y[parts.held_out])
 def show(report: Report, model: Any) -> None:
     """Print a line per round."""
     accuracy = 100 * model.score(*held_out)
-    print(
-        f"round {report['round']:2}: {accuracy:.1f} %, {report['bytes']:,} bytes per user"
-    )
+    print(f"round {report['round']:2}: {accuracy:.1f} %, {report['bytes']:,} bytes per user")
 
 
 model = FederatedSGDClassifier(key_bits=2048, noise="fast", random_state=0)
@@ -42,12 +40,8 @@ model.fit_users(users, initial=initial, callback=show)
 
 # %%
 alone = SGDClassifier(random_state=0).fit(*users[0])
-plain = FederatedSGDClassifier(secure=False, random_state=0).fit_users(
-    users, initial=initial
-)
-print(
-    f"together {100 * model.score(*held_out):.1f} %, user 1 alone {100 * alone.score(*held_out):.1f} %"
-)
+plain = FederatedSGDClassifier(secure=False, random_state=0).fit_users(users, initial=initial)
+print(f"together {100 * model.score(*held_out):.1f} %, user 1 alone {100 * alone.score(*held_out):.1f} %")
 assert (plain.coef_ == model.coef_).all(), "encryption changes no weight"
 assert model.score(*held_out) > alone.score(*held_out)
 
