@@ -287,7 +287,8 @@ def test_models_are_saved_for_the_program(digits: Arrays, tmp_path: Path) -> Non
     assert np.array_equal(loaded.decision_function(X), model.decision_function(X))
     command = [str(program()), "evaluate", "--model", str(path), "--format=json"]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert json.loads(result.stdout)["samples"] == 1797
+    # without features, the program evaluates on the digits that its own rounds hold out
+    assert json.loads(result.stdout)["samples"] == 500
 
 
 def test_files_that_are_no_models_are_refused(iris: Arrays, tmp_path: Path) -> None:
