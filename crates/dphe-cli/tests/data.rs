@@ -152,9 +152,9 @@ fn data_splits_are_disjoint_or_duplicated_and_reproducible() {
 #[test]
 fn commands_that_need_photos_name_the_build_that_has_them() {
     let directory = tempfile::tempdir().unwrap();
-    let said = refused(directory.path(), &["extract", "my photos", "--model", "n.onnx", "-o", "f.npz"]);
+    let said = refused(directory.path(), &["extract", "my photos", "--network", "n.onnx", "-o", "f.npz"]);
     assert!(said.contains("this build of dphe cannot read photos"), "{said}");
-    let command = "`cargo run --release --features photos -- extract 'my photos' --model n.onnx -o f.npz`";
+    let command = "`cargo run --release --features photos -- extract 'my photos' --network n.onnx -o f.npz`";
     assert!(said.contains(command), "{said}");
 }
 
