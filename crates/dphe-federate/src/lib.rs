@@ -4,13 +4,13 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`spec`] | the names of learners, payloads and tasks in task files and on the command line |
+//! | [`spec`] | settings of learners, payloads and tasks, as task files and the command line name them |
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
 //! | [`vector`] | vectors of any kind as updates, and sums as averages |
 //! | `task` | [`propose`] a task for a model |
-//! | `moments` | the [`Standardization`] of features that nobody collects |
+//! | `moments` | [`Standardization`]: means and deviations of features from sums over users, without their samples |
 //! | `start` | the [`StartingPoint`] of a simulation: initial weights, learner and task |
 //! | `simulate` | a [`Simulation`] of many rounds in one process |
 //! | `cluster` | a [`Clustering`] of many rounds in one process |

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-// Montgomery arithmetic on lanes of digits, with types for their units.
+// Montgomery arithmetic on lanes of digits. Types tell moduli and forms (Montgomery, plain) apart.
 #[cfg(not(feature = "hazmat"))]
 mod arith;
 #[cfg(feature = "hazmat")]
@@ -8,7 +8,7 @@ mod arith;
 pub mod arith;
 // Noise: h_s^r for a fresh secret r.
 mod blinding;
-// c = c0 + c1 n as bytes and as integers; checks of range and units.
+// c = c0 + c1 n as bytes and as integers; checks that c is in range and invertible modulo n.
 mod bytes;
 // Enc(m) = (1 + m n) h_s^r modulo n^2; sums as products, multiples as powers.
 mod ciphertext;

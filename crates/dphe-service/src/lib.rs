@@ -4,11 +4,11 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`task_file`], [`kit`], [`party`], [`tls`], [`key_file`] | from a task file to a party's kit, and its connections |
+//! | [`task_file`], [`kit`], [`party`], [`tls`], [`key_file`] | task files, kits, and a party's keys and connections |
 //! | [`store`] | durable logs and archives: SQLite and PostgreSQL |
 //! | [`http`] | server, client, middleware, problems and limits |
 //! | [`service`] | the three parties as services, and the aggregator's dashboard |
-//! | [`learning`] | training and the model in a service, with [`dphe_federate`]; the user's residual |
+//! | [`learning`] | calls [`dphe_federate`] to train and to compute models, and stores the user's residual |
 //! | [`samples`], [`model`] | labelled samples and trained models as files |
 //! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
 //! | [`telemetry`], [`tensorboard`], `reminder` | log output, metrics, and warnings that are repeated |
