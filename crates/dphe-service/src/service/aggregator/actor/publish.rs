@@ -39,7 +39,7 @@ impl AggregatorActor {
         if new_phase {
             let party = self.driver.party()?;
             tracing::info!(round = party.round().get(), phase = party.phase().as_str(), "state");
-            self.read_messages(&mut snapshot).await?;
+            self.poll_party(&mut snapshot).await?;
             let round = self.driver.party()?.round();
             let model = self.driver.store.latest_model(round).await?;
             snapshot.model = model.map(|(_, model)| (Digest::of_model(&model), model.into()));
@@ -95,7 +95,7 @@ impl AggregatorActor {
     }
 
     /// Asks the party for the ticket and the end of the last round, which users poll for.
-    async fn read_messages(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
+    async fn poll_party(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
         let Some(user) = self.roster.users().next() else { return Ok(()) };
         let round = self.driver.party()?.round();
         let actions = self.driver.ask(AggregatorEvent::Poll { user, round }).await??;
