@@ -20,7 +20,7 @@ use dphe::{Digest, PartyId, Roster, Round, User, UserId};
 use dphe_paillier::EncryptionKey;
 use export::RoundHead;
 use round::RoundCheck;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::hex;
 use crate::learning::ModelMaker;
@@ -31,7 +31,7 @@ pub struct CheckedRound {
     /// The number of the round.
     pub round: u64,
     /// How the round ended, if it did.
-    #[serde(serialize_with = "ending_name")]
+    #[serde(serialize_with = "ending_or_open::serialize")]
     pub ending: Option<Ending>,
     /// The number of participants.
     pub users: usize,
@@ -46,12 +46,32 @@ pub struct CheckedRound {
 impl CheckedRound {
     /// Returns the name of the ending, or `open` if the round has not ended.
     pub fn ending_name(&self) -> &'static str {
-        self.ending.map_or("open", Ending::as_str)
+        self.ending.map_or(ending_or_open::OPEN, Ending::as_str)
     }
 }
 
-fn ending_name<S: Serializer>(ending: &Option<Ending>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(ending.map_or("open", Ending::as_str))
+/// The ending of a round as text in JSON, or [`OPEN`](ending_or_open::OPEN) if the round has not ended.
+mod ending_or_open {
+    use dphe::wire::Ending;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) const OPEN: &str = "open";
+
+    pub(super) fn serialize<S: Serializer>(
+        ending: &Option<Ending>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(ending.map_or(OPEN, Ending::as_str))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Ending>, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            OPEN => Ok(None),
+            name => name.parse().map(Some).map_err(de::Error::custom),
+        }
+    }
 }
 
 /// What was done with the published sum of a round.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use dphe::wire::Ending;
 use dphe::{PartyId, Roster};
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,9 @@ pub struct Export {
 pub struct ExportedRound {
     /// The number of the round.
     pub round: u64,
-    /// How it ended, or `open`.
-    pub ending: String,
+    /// How it ended, if it did. In the file, `open` stands for a round that has not ended.
+    #[serde(with = "super::ending_or_open")]
+    pub ending: Option<Ending>,
     /// What was signed.
     #[serde(flatten)]
     pub head: RoundHead,
@@ -77,7 +79,7 @@ impl Export {
     /// Collects what was verified.
     pub fn new(party: PartyId, roster: &Roster, rounds: &[CheckedRound]) -> Self {
         let exported = |checked: &CheckedRound| {
-            let (round, ending) = (checked.round, checked.ending_name().to_owned());
+            let (round, ending) = (checked.round, checked.ending);
             checked.head.clone().map(|head| ExportedRound { round, ending, head })
         };
         Self {
@@ -142,7 +144,7 @@ impl ExportedRound {
             (a.history == b.history, "history"),
             (a.model == b.model, "model"),
         ];
-        let open = self.ending == "open" || other.ending == "open";
+        let open = self.ending.is_none() || other.ending.is_none();
         let compared = begun.into_iter().chain(ended.into_iter().filter(|_| !open));
         compared.filter(|(same, _)| !same).map(|(_, name)| name).collect()
     }
@@ -155,7 +157,7 @@ mod tests {
     fn export(party: &str, rounds: u64) -> Export {
         let round = |round: u64| ExportedRound {
             round,
-            ending: "published".into(),
+            ending: Some(Ending::Published),
             head: RoundHead {
                 ticket: format!("t{round}"),
                 log_records: 5 * round,
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!((same.agreed, same.differs, same.only_one_has), (4, None, None));
         other.rounds[2].head.model = "another".into();
         other.rounds[2].head.history = Some("another".into());
-        other.rounds[3].ending = "aborted".into();
+        other.rounds[3].ending = Some(Ending::Aborted);
         let found = mine.compare(&other).unwrap();
         assert_eq!((found.agreed, found.differs), (2, Some((3, vec!["history", "model"]))));
         other.roster = "03".into();
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn round_that_is_open_or_missing_for_one_member_does_not_differ() {
         let (mine, mut other) = (export("user-1", 4), export("user-2", 3));
-        other.rounds[2].ending = "open".into();
+        other.rounds[2].ending = None;
         other.rounds[2].head.history = None;
         other.rounds[2].head.model = "the one before".into();
         let found = mine.compare(&other).unwrap();
