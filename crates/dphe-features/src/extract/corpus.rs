@@ -59,11 +59,6 @@ impl Corpus {
         Ok(Self { root, files: vec![name], labels: None })
     }
 
-    /// Returns whether the extension of `path` is that of a photo or a video.
-    pub fn is_photo_or_video(path: &Path) -> bool {
-        is_media(path)
-    }
-
     /// Returns the directory that file names are relative to.
     pub fn root(&self) -> &Path {
         &self.root

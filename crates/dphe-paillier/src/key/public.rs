@@ -48,23 +48,14 @@ impl EncryptionKey {
     /// Creates the key with this modulus (big-endian) and checks it as far as possible.
     ///
     /// The modes [`NoiseMode::Secure`] and [`NoiseMode::Fast`] require the factors to be safe primes. This cannot be
-    /// verified from the modulus, so use these modes only for keys whose generator you trust, and
-    /// [`EncryptionKey::from_foreign_modulus`] for other keys.
+    /// verified from the modulus, so use these modes only for keys whose generator you trust. For keys that other
+    /// programs made, use [`NoiseMode::Textbook`], which assumes nothing about the factors.
     ///
     /// # Errors
     /// One of the `Key...` errors.
     pub fn from_modulus(n: &[u8], mode: NoiseMode) -> Result<Self, Error> {
         let n = nat::from_be_bytes(n, MAX_MODULUS_BYTES).ok_or(Error::KeySize { bits: u32::MAX })?;
         Self::checked(&n, KeyBits::new(n.bits())?, mode)
-    }
-
-    /// Creates the key with this modulus (big-endian), which another program made, and checks it as far as possible.
-    /// Its noise is that of the textbook ([`NoiseMode::Textbook`]), which assumes nothing about the factors.
-    ///
-    /// # Errors
-    /// One of the `Key...` errors.
-    pub fn from_foreign_modulus(n: &[u8]) -> Result<Self, Error> {
-        Self::from_modulus(n, NoiseMode::Textbook)
     }
 
     pub(crate) fn checked(n: &Nat, bits: KeyBits, mode: NoiseMode) -> Result<Self, Error> {

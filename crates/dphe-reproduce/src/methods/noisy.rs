@@ -184,11 +184,6 @@ impl Budget {
     pub fn total_epsilon(&self) -> f64 {
         self.epsilon * self.releases as f64
     }
-
-    /// Returns the sum of all deltas.
-    pub fn total_delta(&self) -> f64 {
-        self.delta * self.releases as f64
-    }
 }
 
 /// The privacy parameters of a method with noise.

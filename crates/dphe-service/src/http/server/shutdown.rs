@@ -28,9 +28,4 @@ impl Shutdown {
     pub async fn wait(&mut self) {
         let _ = self.0.wait_for(|&stop| stop).await;
     }
-
-    /// Returns whether the signal was sent or the switch was dropped.
-    pub fn is_stopping(&self) -> bool {
-        *self.0.borrow() || self.0.has_changed().is_err()
-    }
 }
