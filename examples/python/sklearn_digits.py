@@ -34,6 +34,21 @@ def show(report: Report, model: Any) -> None:
 
 model = FederatedSGDClassifier(key_bits=2048, noise="fast", random_state=0)
 model.fit_users(users, initial=initial, callback=show)
+# > round  1: 77.6 %, 1,056 bytes per user
+# > round  2: 83.8 %, 1,056 bytes per user
+# > round  3: 87.2 %, 1,056 bytes per user
+# > round  4: 89.8 %, 1,056 bytes per user
+# > round  5: 91.2 %, 1,056 bytes per user
+# > round  6: 92.2 %, 1,056 bytes per user
+# > round  7: 93.8 %, 1,056 bytes per user
+# > round  8: 92.8 %, 1,056 bytes per user
+# > round  9: 93.8 %, 1,056 bytes per user
+# > round 10: 93.8 %, 1,056 bytes per user
+# > round 11: 93.8 %, 1,056 bytes per user
+# > round 12: 94.2 %, 1,056 bytes per user
+# > round 13: 94.2 %, 1,056 bytes per user
+# > round 14: 94.6 %, 1,056 bytes per user
+# > round 15: 94.6 %, 1,056 bytes per user
 
 # %% [markdown]
 # ## Compared with one user alone, and without encryption
@@ -44,6 +59,7 @@ plain = FederatedSGDClassifier(secure=False, random_state=0).fit_users(users, in
 print(f"together {100 * model.score(*held_out):.1f} %, user 1 alone {100 * alone.score(*held_out):.1f} %")
 assert (plain.coef_ == model.coef_).all(), "encryption changes no weight"
 assert model.score(*held_out) > alone.score(*held_out)
+# > together 94.6 %, user 1 alone 92.4 %
 
 # %% [markdown]
 # ## A plain scikit-learn pipeline with the same predictions
@@ -61,3 +77,4 @@ clusters.fit_users([samples for samples, _ in users])
 agreement = adjusted_mutual_info_score(y, clusters.predict(X))
 print(f"10 clusters, adjusted mutual information with the digits {agreement:.2f}")
 assert agreement > 0.5
+# > 10 clusters, adjusted mutual information with the digits 0.63

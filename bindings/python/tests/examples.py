@@ -1,15 +1,18 @@
-"""Runs the examples in docstrings and in ``docs/python.md``, and prints how many passed.
+"""Runs the examples in docstrings, in ``docs/python.md`` and in ``examples/python``, and prints how many passed.
 
-Keys of one length are generated once, because each takes seconds.
+A script of ``examples/python`` says what it prints in lines that begin with ``# >``. In docstrings and pages, keys of
+one length are generated once, because each takes seconds.
 """
 
 from __future__ import annotations
 
+import difflib
 import doctest
 import functools
 import importlib
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -59,8 +62,21 @@ def run_page(page: Path) -> int:
     return len(blocks)
 
 
+def run_script(script: Path) -> bool:
+    """Run a script in a process of its own, and return whether it prints what its comments say."""
+    expected = re.findall(r"^# > ?(.*)$", script.read_text(), re.MULTILINE)
+    result = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
+    printed = result.stdout.splitlines()
+    for line in difflib.unified_diff(expected, printed, f"{script.name}, comments", "printed", lineterm=""):
+        print(line)
+    return result.returncode == 0 and bool(expected) and printed == expected
+
+
 def main() -> int:
     """Run everything."""
+    scripts = sorted((Path(__file__).resolve().parents[3] / "examples" / "python").glob("*.py"))
+    wrong = [script.name for script in scripts if not run_script(script)]
+    print(f"{len(scripts) - len(wrong)} of {len(scripts)} scripts passed", *wrong)
     share_keys()
     ran, failed = run_docstrings()
     root = Path(__file__).resolve().parents[3]
@@ -69,7 +85,7 @@ def main() -> int:
         os.chdir(folder)
         blocks = sum(run_page(page) for page in pages)
     print(f"{ran - failed} of {ran} examples in docstrings and {blocks} blocks of pages passed")
-    return 1 if failed or not ran or not blocks else 0
+    return 1 if failed or not ran or not blocks or wrong or not scripts else 0
 
 
 if __name__ == "__main__":
