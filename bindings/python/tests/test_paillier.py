@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import dphe
 import numpy as np
 import pytest
 from dphe import _core
 from dphe.errors import DpheError, InvalidValue, KeyMismatch, Refused
-from dphe.paillier import DecryptionKey, EncryptedArray, EncryptionKey
+from dphe.paillier import DecryptionKey, EncryptedArray, EncryptionKey, Packing, Pool
 
 
 def test_integers_of_all_dtypes_are_encrypted(secret: DecryptionKey, key: EncryptionKey) -> None:
@@ -139,6 +139,10 @@ def test_views_and_readonly_arrays_are_read(secret: DecryptionKey, key: Encrypti
     for view in [*views, frozen]:
         assert np.array_equal(secret.decrypt(key.encrypt(view)), view)
     assert np.array_equal(secret.decrypt(key.encrypt(base) + frozen[::-1]), base + base[::-1])
+    # part of a buffer, as of a message, whose numbers are at odd addresses
+    unaligned = np.frombuffer(b"?" + base.tobytes(), np.uint8)[1:].view(np.int64)
+    assert not unaligned.flags.aligned
+    assert np.array_equal(secret.decrypt(key.encrypt(unaligned) + unaligned), 2 * base.reshape(-1))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +169,26 @@ def test_other_dtypes_are_refused(key: EncryptionKey, values: Any) -> None:
         key.encrypt(values)
 
 
+def test_lists_of_different_lengths_are_refused(key: EncryptionKey) -> None:
+    ragged: Any = [[1], [1, 2]]
+    for refused in (lambda: key.encrypt(ragged), lambda: key.encrypt([1, 2]) + ragged):
+        with pytest.raises(InvalidValue, match="different lengths"):
+            refused()
+
+
+def test_what_is_no_key_is_refused(key: EncryptionKey) -> None:
+    array, absent = key.encrypt([1]), cast(EncryptionKey, None)
+    refusals: list[Callable[[], object]] = [
+        lambda: EncryptedArray.from_bytes(array.to_bytes(), absent),
+        lambda: EncryptedArray.from_ints(array.to_ints(), absent),
+        lambda: Packing(absent, 8, 3),
+        lambda: Pool(absent),
+    ]
+    for refused in refusals:
+        with pytest.raises(TypeError, match="not NoneType"):
+            refused()
+
+
 def test_shapes_that_do_not_fit_are_refused(key: EncryptionKey) -> None:
     x = key.encrypt([[1, 2, 3], [4, 5, 6]])
     refusals: list[Callable[[], object]] = [
@@ -173,10 +197,12 @@ def test_shapes_that_do_not_fit_are_refused(key: EncryptionKey) -> None:
         lambda: x.reshape(5),
         lambda: x.sum(axis=2),
         lambda: x * [1, 2],
+        lambda: key.sum([x, key.encrypt([1, 2, 3])]),
     ]
     for refused in refusals:
-        with pytest.raises(ValueError):  # noqa: PT011 (some messages are numpy's)
+        with pytest.raises(InvalidValue) as caught:
             refused()
+        assert caught.value.code == "length"
     with pytest.raises(IndexError):
         x[5]
     with pytest.raises(TypeError):

@@ -8,8 +8,9 @@ import importlib
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import dphe
 import pytest
@@ -112,7 +113,7 @@ def test_received_integers_compute_like_own_numbers(theirs: Any, pair: Any) -> N
     # 0 can be taken for a ciphertext, as in python-paillier. Only its decryption fails.
     with pytest.raises((ValueError, OverflowError, dphe.DpheError)):
         phe.decrypt_many(private_key, [*received, phe.EncryptedNumber(public_key, 0, 0)])
-    with pytest.raises(ValueError, match="different public keys"):
+    with pytest.raises(ValueError, match="different keys"):
         phe.sum_of([received[0], phe.PaillierPublicKey(3233 * 10007).encrypt(1)])
 
 
@@ -134,6 +135,34 @@ def test_wrong_arguments_raise_what_phe_raises(pair: Any) -> None:
     overflow = public_key.encrypt(public_key.max_int) + public_key.max_int
     with pytest.raises(OverflowError):
         private_key.decrypt(overflow)
+
+
+def test_errors_have_codes(pair: Any) -> None:
+    public_key, private_key = pair
+    number, other = public_key.encrypt(1), phe.PaillierPublicKey(3233 * 10007)
+    refusals: dict[str, list[Callable[[], object]]] = {
+        "key_id": [
+            lambda: phe.sum_of([number, other.encrypt(1)]),
+            lambda: number + other.encrypt(1),
+            lambda: private_key.decrypt(other.encrypt(1)),
+        ],
+        "length": [lambda: phe.sum_of([])],
+        "number": [lambda: public_key.encrypt(float("nan"))],
+        "plaintext_range": [lambda: public_key.encrypt(public_key.n)],
+        # the search for primes would never end
+        "key_size": [
+            lambda: phe.generate_paillier_keypair(n_length=7),
+            lambda: phe.generate_paillier_keypair(n_length=-5),
+        ],
+    }
+    for code, calls in refusals.items():
+        for refused in calls:
+            with pytest.raises(dphe.DpheError) as caught:
+                refused()
+            assert caught.value.code == code
+            assert isinstance(caught.value, ValueError)
+    with pytest.raises(TypeError, match="not int"):
+        phe.sum_of(cast(Any, [1, 2]))
 
 
 def test_install_takes_the_name_phe() -> None:

@@ -162,8 +162,9 @@ def test_arrays_of_all_kinds_are_sealed(parties: Callable[..., Parties]) -> None
     frozen.setflags(write=False)
     indices = np.flatnonzero(base)
     sparse = SparseVector(40, indices[::-1].copy(), base[indices][::-1])
+    unaligned = np.frombuffer(b"?" + base.tobytes(), np.uint8)[1:].view(np.float64)
     kinds = [
-        base,
+        unaligned,
         frozen,
         square[:, 3],
         base[::-1].copy()[::-1],
@@ -440,6 +441,7 @@ def test_values_outside_the_range_are_cut_if_the_task_says_so(parties: Callable[
         {"key_bits": 0},
         {"noise": "textbook"},
         {"noise": "loud"},
+        {"noise": None},
         {"profile": "paper"},
         {"profile": "none"},
         {"on_clip": "wrap"},
@@ -463,6 +465,7 @@ def test_tasks_of_wrong_types_are_refused() -> None:
         {"share": "all"},
         {"id": 7},
         {"dense": None},
+        {"bound": None},
     ):
         with pytest.raises(TypeError):
             make_task(**options)

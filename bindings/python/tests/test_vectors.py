@@ -6,7 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -114,6 +114,7 @@ def test_wrong_differences_and_settings_are_refused(tmp_path: Path) -> None:
     refused: list[Callable[[], object]] = [
         lambda: one.take(2, np.ones(5)),
         lambda: one.take(2, np.ones((2, 2))),
+        lambda: one.take(2, cast(Any, [[1.0], [1.0, 2.0]])),
         lambda: one.take(2, [1.0, float("nan"), 0.0, 0.0]),
         lambda: one.take(2, [1.0, float("inf"), 0.0, 0.0]),
         lambda: one.take(0, np.ones(4)),
@@ -136,11 +137,13 @@ def test_wrong_differences_and_settings_are_refused(tmp_path: Path) -> None:
     for wrong in (["a"], np.array([True]), None, np.array([1j])):
         with pytest.raises(TypeError):
             one.take(2, wrong)  # type: ignore[arg-type]
-    for wrong_type in (
-        lambda: LargestValues(1.5),  # type: ignore[arg-type]
-        lambda: LargestValues(1, feedback="all"),  # type: ignore[arg-type]
-        lambda: Rotating("task"),  # type: ignore[arg-type]
-    ):
+    wrong_types: list[Callable[[], object]] = [
+        lambda: LargestValues(cast(int, 1.5)),
+        lambda: LargestValues(1, feedback=cast(float, "all")),
+        lambda: Rotating(cast(Task, "task")),
+        lambda: chooser("rotate", cast(Task, 6)),
+    ]
+    for wrong_type in wrong_types:
         with pytest.raises(TypeError):
             wrong_type()
     with pytest.raises(Refused):

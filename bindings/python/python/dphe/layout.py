@@ -79,6 +79,8 @@ class Layout:
 
         The values may be numpy arrays, torch tensors, or anything that numpy converts to an array of numbers.
         """
+        if not isinstance(tensors, Mapping):
+            raise TypeError(f"named arrays are a mapping, not {type(tensors).__name__}")
         given, skip = dict(scales or {}), set(skip)
         for name in (*given, *skip):
             if name not in tensors:
@@ -217,10 +219,23 @@ def as_array(value: Any, name: str | None = None) -> NDArray[Any]:
     what = "the vector" if name is None else f"array {name!r}"
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array; fill the masked values first")
-    array = np.asarray(value)
+    array = rectangular(value, what)
     if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
         raise TypeError(f"{what} has dtype {array.dtype}; convert it to float64")
-    return array
+    return aligned(array)
+
+
+def rectangular(value: Any, what: str) -> NDArray[Any]:
+    """Return what numpy makes of a value. Lists of different lengths are refused."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidValue(f"{what} has rows of different lengths", "dimension") from error
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, or a copy if its numbers are not where the processor wants them, as in parts of a buffer."""
+    return array if array.flags.aligned else array.copy()
 
 
 def _scale(scale: float, name: str) -> float:

@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphe import _core
 from dphe.errors import InvalidValue, KeyMismatch
+from dphe.layout import aligned, rectangular
 
 __all__ = ["DecryptionKey", "EncryptedArray", "EncryptionKey", "Noise", "Packing", "Pool"]
 
@@ -168,6 +169,10 @@ class EncryptionKey:
                 array = EncryptedArray.from_bytes(array, self, threads=threads)
             if array.key != self:
                 raise KeyMismatch("the operands belong to different keys", "key_id")
+            if total is not None and array.shape != total.shape:
+                raise InvalidValue(
+                    f"the arrays have shapes {total.shape} and {array.shape}; use one shape", "length"
+                )
             total = array if total is None else total.add(array, threads=threads)
         if total is None:
             raise InvalidValue("a sum needs at least one array", "length")
@@ -203,6 +208,7 @@ class Packing:
 
     def __init__(self, key: EncryptionKey, value_bits: int, terms: int) -> None:
         """Make the packing of a key. :meth:`EncryptionKey.packing` does the same."""
+        _check_public(key)
         self._key = key
         self._value_bits = _small(value_bits, "value_bits", 64)
         self._terms = _small(terms, "terms", (1 << 63) - 1)
@@ -270,6 +276,7 @@ class Pool:
 
     def __init__(self, key: EncryptionKey) -> None:
         """Make an empty pool. :meth:`EncryptionKey.pool` does the same."""
+        _check_public(key)
         self._key = key
         self._native = _core.Pool(key._native)
 
@@ -577,7 +584,7 @@ class EncryptedArray:
             largest = abs(int(integers.reshape(-1)[0]))
             terms = self._check_terms(self._terms * max(largest, 1))
             return self._with(self._product(integers, len(self._native), threads), self._shape, terms)
-        array, shape = self, np.broadcast_shapes(self._shape, integers.shape)
+        array, shape = self, _common_shape(self._shape, integers.shape)
         if shape != self._shape:
             array = self._broadcast_to(shape)
         integers = np.broadcast_to(integers, shape)
@@ -675,6 +682,7 @@ class EncryptedArray:
     def from_bytes(cls, data: bytes, key: EncryptionKey, *, threads: int | None = None) -> EncryptedArray:
         """Read an array that :meth:`to_bytes` wrote, and check that its ciphertexts belong to the key."""
         _check_threads(threads)
+        _check_public(key)
         data = _bytes(data, "an array")
         fixed = len(_MAGIC) + 32
         if len(data) < fixed + 20 or data[: len(_MAGIC)] != _MAGIC:
@@ -714,6 +722,7 @@ class EncryptedArray:
     ) -> EncryptedArray:
         """Read ciphertexts that are integers modulo ``n ** 2``, and check them."""
         _check_threads(threads)
+        _check_public(key)
         width = key.bits // 4
         integers = []
         for index, ciphertext in enumerate(ciphertexts):
@@ -738,7 +747,7 @@ class EncryptedArray:
             terms = self._more_terms(1)
             core = self._native.add_packed(pairs, self._packing._native, threads)
             return self._with(core, shape, terms)
-        shape = np.broadcast_shapes(self._shape, np.shape(numbers))
+        shape = _common_shape(self._shape, _public_array(numbers).shape)
         array = self if shape == self._shape else self._broadcast_to(shape)
         pairs, _ = _numbers(_spread(numbers, shape), self.scale_bits, self._key.n)
         return array._with(array._native.add_numbers(pairs, threads), shape)
@@ -845,7 +854,7 @@ def _public_array(values: ArrayLike) -> NDArray[Any]:
         raise TypeError("masked arrays are not supported; fill the masked values first")
     if isinstance(values, int) and not isinstance(values, bool) and not -(1 << 63) <= values < 1 << 63:
         return np.array(values, dtype=object)
-    array = np.asarray(values)
+    array = aligned(rectangular(values, "the array"))
     if array.dtype.kind == "f" and not isinstance(values, np.ndarray | np.generic | float):
         # numpy makes floats of lists that mix large positive with negative integers.
         objects = np.array(values, dtype=object)
@@ -913,11 +922,16 @@ def _spread(values: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
 def _broadcast(left: EncryptedArray, right: EncryptedArray) -> tuple[EncryptedArray, EncryptedArray]:
     if left.shape == right.shape:
         return left, right
-    try:
-        shape = np.broadcast_shapes(left.shape, right.shape)
-    except ValueError:
-        raise InvalidValue(f"arrays of shapes {left.shape} and {right.shape} do not fit", "length") from None
+    shape = _common_shape(left.shape, right.shape)
     return left._broadcast_to(shape), right._broadcast_to(shape)
+
+
+def _common_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the sum of arrays of these shapes."""
+    try:
+        return np.broadcast_shapes(left, right)
+    except ValueError:
+        raise InvalidValue(f"arrays of shapes {left} and {right} do not fit", "length") from None
 
 
 def _sign_and_magnitude(integer: int) -> tuple[bool, bytes]:
@@ -952,6 +966,11 @@ def _small(value: int, name: str, most: int) -> int:
 def _check_threads(threads: int | None) -> None:
     if threads is not None and _small(threads, "threads", 1 << 20) < 1:
         raise InvalidValue("a call needs at least one thread", "threads")
+
+
+def _check_public(key: EncryptionKey) -> None:
+    if not isinstance(key, EncryptionKey):
+        raise TypeError(f"a public key is an EncryptionKey, not {type(key).__name__}")
 
 
 def _bytes(data: bytes, what: str) -> bytes:

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphe import _core
 from dphe.errors import InvalidValue, Refused
-from dphe.layout import Layout, as_array
+from dphe.layout import Layout, as_array, rectangular
 from dphe.paillier import DecryptionKey, EncryptionKey, _bytes, _check_threads, _small
 
 __all__ = [
@@ -88,7 +88,7 @@ class SparseVector:
     def __init__(self, dimension: int, indices: ArrayLike, values: ArrayLike) -> None:
         """Make a vector of this length with these values at these indices, in any order."""
         self._dimension = _small(dimension, "dimension", _MOST)
-        places, numbers = np.asarray(indices), as_array(values)
+        places, numbers = rectangular(indices, "the vector of indices"), as_array(values)
         if places.size == 0:
             places = places.astype(np.int64)
         if places.dtype.kind not in "iu":
@@ -189,6 +189,10 @@ class Task:
         dimension = _small(vector.size if isinstance(vector, Layout) else vector, "vector", _MOST)
         if profile not in ("full", "sparse"):
             raise InvalidValue(f"the profile is 'full' or 'sparse', not {profile!r}", "profile")
+        if noise not in ("secure", "fast"):
+            raise InvalidValue(f"the noise is 'secure' or 'fast', not {noise!r}", "policy")
+        if not isinstance(bound, bool | np.bool_):
+            raise TypeError(f"bound is a bool, not {type(bound).__name__}")
         if on_clip not in ("error", "clip"):
             raise InvalidValue(f"on_clip is 'error' or 'clip', not {on_clip!r}", "range")
         if block is None:
@@ -379,7 +383,9 @@ class _Secret:
 
     def __reduce__(self) -> NoReturn:
         """Refuse: secrets become bytes only through functions that say so."""
-        raise TypeError(f"a {type(self).__name__} holds secrets and cannot be pickled or copied")
+        name = type(self).__name__
+        article = "an" if name[0] == "A" else "a"
+        raise TypeError(f"{article} {name} holds secrets and cannot be pickled or copied")
 
 
 class UserKit(_Secret):

@@ -56,6 +56,7 @@ except ImportError as error:
 from dphe import __main__ as _program
 from dphe import _core
 from dphe.errors import InvalidValue, StorageError
+from dphe.layout import aligned
 
 __all__ = ["FederatedMiniBatchKMeans", "FederatedSGDClassifier", "Split", "split"]
 
@@ -970,7 +971,7 @@ def _dense(X: Any) -> NDArray[np.float32]:
         if 4 * X.shape[0] * X.shape[1] > _MOST_DENSE_BYTES:
             raise InvalidValue("the sparse samples of one user would take more than 4 GiB when dense", "size")
         X = X.toarray()
-    return np.ascontiguousarray(X, dtype=np.float32)
+    return aligned(np.ascontiguousarray(X, dtype=np.float32))
 
 
 def _samples(X: Any, y: Any, classes: NDArray[Any]) -> _Samples:

@@ -225,6 +225,8 @@ def chooser(name: Literal["rotate", "d-topk", "d-block"], task: Task, *, feedbac
     >>> chooser("d-topk", Task(1000, users=3, profile="sparse", capacity=10))
     LargestValues(feedback=0.9)
     """
+    if not isinstance(task, Task):
+        raise TypeError(f"a chooser needs a Task, not {type(task).__name__}")
     positions = task.capacity * task.shards
     if name == "rotate":
         return Rotating(task, feedback=feedback)

@@ -7,6 +7,8 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from dphe.errors import InvalidValue
+
 if TYPE_CHECKING:
     from dphe.phe.paillier import PaillierPublicKey
 
@@ -51,6 +53,8 @@ class EncodedNumber:
 
         ``max_exponent`` bounds the exponent from above, so that the number can be added to one with that exponent.
         """
+        if isinstance(scalar, float) and math.isnan(scalar):
+            raise InvalidValue("NaN cannot be encoded", "number")
         exponent = cls._exponent(scalar, precision)
         if max_exponent is not None:
             exponent = min(max_exponent, exponent)
@@ -60,7 +64,7 @@ class EncodedNumber:
             # Fractions are exact. Floats would overflow for large exponents.
             integer = round(fractions.Fraction(scalar) * fractions.Fraction(cls.BASE) ** -exponent)
         if abs(integer) > public_key.max_int:
-            raise ValueError(f"Integer needs to be within +/- {public_key.max_int}")
+            raise InvalidValue(f"the integer is not within +/- {public_key.max_int}", "plaintext_range")
         return cls(public_key, integer % public_key.n, exponent)
 
     @classmethod
@@ -73,31 +77,29 @@ class EncodedNumber:
             # the exponent of the last bit of the mantissa
             last = math.frexp(scalar)[1] - cls.FLOAT_MANTISSA_BITS
             return math.floor(last / cls.LOG2_BASE)
-        raise TypeError(f"Don't know the precision of type {type(scalar)}.")
+        raise TypeError(f"an int or a float can be encoded, not {type(scalar).__name__}")
 
     def decode(self) -> Any:
         """Return the number: an int if the exponent is not negative, otherwise a float."""
         n, max_int = self.public_key.n, self.public_key.max_int
         if self.encoding >= n:
-            raise ValueError("Attempted to decode corrupted number")
+            raise InvalidValue("the encoded number is not below the modulus", "plaintext_range")
         if self.encoding <= max_int:
             mantissa = self.encoding
         elif self.encoding >= n - max_int:
             mantissa = self.encoding - n
         else:
-            raise OverflowError("Overflow detected in decrypted number")
+            raise OverflowError("the number is too large for its key, perhaps after a computation")
         if self.exponent >= 0:
             return mantissa * self.BASE**self.exponent
         try:
             return mantissa / self.BASE**-self.exponent
         except OverflowError:
-            raise OverflowError("decoded result too large for a float") from None
+            raise OverflowError("the number is too large for a float") from None
 
     def decrease_exponent_to(self: _Self, new_exp: int) -> _Self:
         """Return the same number with a smaller exponent."""
         if new_exp > self.exponent:
-            raise ValueError(
-                f"New exponent {new_exp} should be more negative than old exponent {self.exponent}"
-            )
+            raise InvalidValue(f"{new_exp} is above the exponent, which is {self.exponent}", "range")
         factor = self.BASE ** (self.exponent - new_exp)
         return self.__class__(self.public_key, self.encoding * factor % self.public_key.n, new_exp)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from dphe import _core
-from dphe.errors import DpheError, InsecureKeyWarning, InvalidValue
+from dphe.errors import DpheError, InsecureKeyWarning, InvalidValue, KeyMismatch
 from dphe.phe.encoding import EncodedNumber
 from dphe.phe.util import getprimeover, invert, is_prime, isqrt, powmod
 
@@ -34,6 +34,8 @@ __all__ = [
 DEFAULT_KEYSIZE = 3072
 
 _NATIVE_BITS = (2048, 3072, 4096)
+# Below, the factors have one value or none.
+_FEWEST_BITS = 8
 # Noise is made for this many encryptions at a time, because that costs far less for each.
 _FIRST_POOL, _LARGEST_POOL = 4, 64
 
@@ -72,6 +74,8 @@ def generate_paillier_keypair(
 
 def _factors(n_length: int) -> tuple[int, int]:
     """Return two different primes whose product has that many bits and is prime to the totient."""
+    if n_length < _FEWEST_BITS:
+        raise InvalidValue(f"a key needs at least {_FEWEST_BITS} bits, not {n_length}", "key_size")
     if n_length < 2048:
         warnings.warn(
             f"a key of {n_length} bits protects nothing; use 2048 bits or more",
@@ -164,7 +168,7 @@ class PaillierPublicKey:
 
     def _raw_encrypt(self, plaintext: int, r_value: int | None) -> _Raw:
         if not isinstance(plaintext, int):
-            raise TypeError(f"Expected int type plaintext but got: {type(plaintext)}")
+            raise TypeError(f"a plaintext is an int, not {type(plaintext).__name__}")
         if self._native is not None and r_value is None:
             return self._encrypt_residue(self._residue(plaintext))
         if self._native is not None and r_value is not None and r_value != 1:
@@ -242,9 +246,9 @@ class PaillierPrivateKey:
     def __init__(self, public_key: PaillierPublicKey, p: int, q: int) -> None:
         """Take the factors of a public key."""
         if p * q != public_key.n:
-            raise ValueError("given public key does not match the given p and q.")
+            raise KeyMismatch("p and q are not the factors of the public key", "key_id")
         if p == q:
-            raise ValueError("p and q have to be different")
+            raise InvalidValue("p and q are equal", "key_modulus")
         self.public_key = public_key
         self.p, self.q = min(p, q), max(p, q)
         self.psquare, self.qsquare = self.p * self.p, self.q * self.q
@@ -286,7 +290,7 @@ class PaillierPrivateKey:
         q = (total - difference) // 2
         p = q + difference
         if p * q != public_key.n:
-            raise ValueError("given public key and totient do not match.")
+            raise KeyMismatch("the totient is not that of the public key", "key_id")
         return PaillierPrivateKey(public_key, p, q)
 
     def __repr__(self) -> str:
@@ -341,7 +345,7 @@ class PaillierPrivateKey:
     def raw_decrypt(self, ciphertext: int) -> int:
         """Decrypt an integer modulo ``n ** 2`` to an integer modulo ``n``."""
         if not isinstance(ciphertext, int):
-            raise TypeError(f"Expected ciphertext to be an int, not: {type(ciphertext)}")
+            raise TypeError(f"a ciphertext is an int, not {type(ciphertext).__name__}")
         # Only the residue matters. Another form of it must not lead to the decryption without a check.
         ciphertext %= self.public_key.nsquare
         raw = self.public_key._read(ciphertext)
@@ -382,11 +386,9 @@ class PaillierPrivateKey:
 
     def _check(self, encrypted_number: EncryptedNumber) -> None:
         if not isinstance(encrypted_number, EncryptedNumber):
-            raise TypeError(
-                f"Expected encrypted_number to be an EncryptedNumber not: {type(encrypted_number)}"
-            )
+            raise TypeError(f"an EncryptedNumber can be decrypted, not {type(encrypted_number).__name__}")
         if self.public_key != encrypted_number.public_key:
-            raise ValueError("encrypted_number was encrypted against a different key!")
+            raise KeyMismatch("the number was encrypted with another key", "key_id")
 
 
 class PaillierPrivateKeyring(Mapping[PaillierPublicKey, PaillierPrivateKey]):
@@ -420,7 +422,9 @@ class PaillierPrivateKeyring(Mapping[PaillierPublicKey, PaillierPrivateKey]):
     def add(self, private_key: PaillierPrivateKey) -> None:
         """Add a private key."""
         if not isinstance(private_key, PaillierPrivateKey):
-            raise TypeError(f"private_key should be of type PaillierPrivateKey, not {type(private_key)}")
+            raise TypeError(
+                f"a keyring holds objects of PaillierPrivateKey, not of {type(private_key).__name__}"
+            )
         self._keys[private_key.public_key] = private_key
 
     def decrypt(self, encrypted_number: EncryptedNumber) -> Any:
@@ -434,9 +438,9 @@ class EncryptedNumber:
     def __init__(self, public_key: PaillierPublicKey, ciphertext: int, exponent: int = 0) -> None:
         """Take a ciphertext, an integer modulo ``n ** 2``."""
         if isinstance(ciphertext, EncryptedNumber):
-            raise TypeError("ciphertext should be an integer")
+            raise TypeError(f"a ciphertext is an int, not {type(ciphertext).__name__}")
         if not isinstance(public_key, PaillierPublicKey):
-            raise TypeError("public_key should be a PaillierPublicKey")
+            raise TypeError(f"a number needs a PaillierPublicKey, not {type(public_key).__name__}")
         self.public_key = public_key
         self.exponent = exponent
         self._raw: _Raw = ciphertext
@@ -470,7 +474,7 @@ class EncryptedNumber:
     def __mul__(self, other: Any) -> EncryptedNumber:
         """Return the product with a public or encoded number."""
         if isinstance(other, EncryptedNumber):
-            raise NotImplementedError("Paillier ciphertexts cannot be multiplied with each other")
+            raise NotImplementedError("two encrypted numbers cannot be multiplied")
         encoding = other if isinstance(other, EncodedNumber) else EncodedNumber.encode(self.public_key, other)
         product = self._times(encoding.encoding)
         return EncryptedNumber._of(self.public_key, product, self.exponent + encoding.exponent, False)
@@ -500,9 +504,7 @@ class EncryptedNumber:
     def decrease_exponent_to(self, new_exp: int) -> EncryptedNumber:
         """Return an encryption of the same number with a smaller exponent."""
         if new_exp > self.exponent:
-            raise ValueError(
-                f"New exponent {new_exp} should be more negative than old exponent {self.exponent}"
-            )
+            raise InvalidValue(f"{new_exp} is above the exponent, which is {self.exponent}", "range")
         factor = pow(EncodedNumber.BASE, self.exponent - new_exp)
         return EncryptedNumber._of(self.public_key, self._times(factor % self.public_key.n), new_exp, False)
 
@@ -522,7 +524,7 @@ class EncryptedNumber:
 
     def _add_encoded(self, encoded: EncodedNumber) -> EncryptedNumber:
         if self.public_key != encoded.public_key:
-            raise ValueError("Attempted to add numbers encoded against different public keys!")
+            raise KeyMismatch("the numbers were encoded for different keys", "key_id")
         number = self
         if number.exponent > encoded.exponent:
             number = number.decrease_exponent_to(encoded.exponent)
@@ -539,7 +541,7 @@ class EncryptedNumber:
 
     def _add_encrypted(self, other: EncryptedNumber) -> EncryptedNumber:
         if self.public_key != other.public_key:
-            raise ValueError("Attempted to add numbers encrypted against different public keys!")
+            raise KeyMismatch("the numbers were encrypted with different keys", "key_id")
         left, right = self, other
         if left.exponent > right.exponent:
             left = left.decrease_exponent_to(right.exponent)
@@ -567,10 +569,10 @@ class EncryptedNumber:
 
     def _times(self, plaintext: int) -> _Raw:
         if not isinstance(plaintext, int):
-            raise TypeError(f"Expected ciphertext to be int, not {type(plaintext)}")
+            raise TypeError(f"a factor is an int, not {type(plaintext).__name__}")
         key = self.public_key
         if not 0 <= plaintext < key.n:
-            raise ValueError(f"Scalar out of bounds: {plaintext}")
+            raise InvalidValue("the factor is negative or not below the modulus", "plaintext_range")
         # Large integers stand for negative ones, whose magnitudes are small.
         negative = plaintext >= key.n - key.max_int
         magnitude = key.n - plaintext if negative else plaintext
@@ -608,10 +610,13 @@ def sum_of(numbers: Sequence[EncryptedNumber]) -> EncryptedNumber:
     6.5
     """
     if not numbers:
-        raise ValueError("a sum needs at least one number")
+        raise InvalidValue("a sum needs at least one number", "length")
+    for number in numbers:
+        if not isinstance(number, EncryptedNumber):
+            raise TypeError(f"sum_of adds encrypted numbers, not {type(number).__name__}")
     key = numbers[0].public_key
     if any(number.public_key != key for number in numbers):
-        raise ValueError("Attempted to add numbers encrypted against different public keys!")
+        raise KeyMismatch("the numbers were encrypted with different keys", "key_id")
     exponent = min(number.exponent for number in numbers)
     numbers = [
         number if number.exponent == exponent else number.decrease_exponent_to(exponent) for number in numbers

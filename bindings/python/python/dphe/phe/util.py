@@ -83,7 +83,7 @@ def invert(a: int, b: int) -> int:
     try:
         return pow(a, -1, b)
     except ValueError:
-        raise ZeroDivisionError("invert() no inverse exists") from None
+        raise ZeroDivisionError("there is no inverse") from None
 
 
 def getprimeover(N: int) -> int:
@@ -145,11 +145,11 @@ def base64url_decode(payload: str | bytes) -> bytes:
     """Read what :func:`base64url_encode` wrote."""
     text = payload.decode("ascii") if isinstance(payload, bytes) else payload
     if len(text) % 4 == 1:
-        raise ValueError("Invalid base64 string")
+        raise ValueError("the text is not base64")
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error as error:
-        raise ValueError("Invalid base64 string") from error
+        raise ValueError("the text is not base64") from error
 
 
 def int_to_base64(source: int) -> str:
