@@ -7,6 +7,22 @@
 * :mod:`dphe.phe` has the classes of python-paillier, on the same arithmetic.
 * :mod:`dphe.sklearn` has estimators for scikit-learn that learn by encrypted rounds.
 * :mod:`dphe.errors` has the exceptions of all modules.
+
+Three users add up their vectors. The aggregator reads none of them, and the key generator opens the sum only:
+
+>>> import numpy as np
+>>> import dphe
+>>> task = dphe.Task(1000, users=3, key_bits=2048)
+>>> generator = dphe.KeyGenerator(task)  # takes seconds; longer with 3072 bits, the default
+>>> users = [dphe.User(generator.enroll(number)) for number in (1, 2, 3)]
+>>> collecting = dphe.Aggregator(generator.aggregator_kit()).begin(1)
+>>> for user in users:
+...     sender = collecting.accept(user.seal(1, np.full(1000, 0.25)))
+>>> published = collecting.publish(generator.open(collecting.finish()))
+>>> float(users[0].check(published).weights[0])
+0.75
+
+A release wheel also contains the program ``dphe``: run ``dphe demo`` or ``python -m dphe demo``.
 """
 
 from __future__ import annotations
