@@ -356,6 +356,10 @@ def test_sealed_keys_need_their_passphrase(secret: DecryptionKey) -> None:
     for refused in (lambda: secret.seal("text"), lambda: DecryptionKey.open(sealed, "text")):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="passphrase"):
             refused()
+    for short in (b"", b"eleven char", bytearray(11)):
+        with pytest.raises(InvalidValue, match="shorter than 12") as too_short:
+            secret.seal(short)
+        assert too_short.value.code == "passphrase"
     for wrong in (
         b"",
         sealed[:-1],

@@ -45,6 +45,7 @@ _UNPROTECTED_MAGIC = b"dphe-unprotected-secret-key\n\x01"
 # More than fits into memory. An empty array may have long dimensions, too.
 _MOST_ELEMENTS = 1 << 40
 _NO_SCALE = 0xFFFF
+_SHORTEST_PASSPHRASE = 12
 _INT64_MIN = np.iinfo(np.int64).min
 _NOISES: tuple[Noise, ...] = ("secure", "fast", "textbook")
 
@@ -357,9 +358,15 @@ class DecryptionKey:
     def seal(self, passphrase: bytes | bytearray) -> bytes:
         """Return the key, encrypted under a passphrase, in the format of the program ``dphe key``.
 
-        A passphrase in a ``bytearray`` is overwritten with zeros.
+        A passphrase has at least 12 bytes, because shorter ones are soon found by trying all. One in a ``bytearray`` is
+        overwritten with zeros.
         """
         with _Passphrase(passphrase):
+            if len(passphrase) < _SHORTEST_PASSPHRASE:
+                raise InvalidValue(
+                    f"the passphrase is shorter than {_SHORTEST_PASSPHRASE} bytes; use several words",
+                    "passphrase",
+                )
             return self._native.seal(passphrase)
 
     @classmethod
