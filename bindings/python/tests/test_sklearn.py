@@ -386,6 +386,12 @@ def test_bad_samples_are_refused(iris: Arrays, groups: NDArray[np.int64]) -> Non
         ("step", 0.0, "step"),
         ("server_step", -1.0, "server step"),
         ("random_state", -1, "random_state"),
+        ("alpha", "0.5", "alpha"),
+        ("l1_ratio", None, "l1_ratio"),
+        ("feedback", True, "feedback"),
+        ("share", "all", "share"),
+        ("payload", None, "payload"),
+        ("noise", None, "noise"),
     ],
 )
 def test_bad_parameters_are_refused(iris: Arrays, name: str, value: Any, message: str) -> None:

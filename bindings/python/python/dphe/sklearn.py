@@ -451,16 +451,16 @@ class FederatedSGDClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.weighting not in ("equal", "samples"):
             raise InvalidValue(f"unknown weighting {self.weighting!r}; use equal or samples", "parameter")
         return {
-            "payload": self.payload,
-            "share": self.share,
+            "payload": _name(self.payload, "payload"),
+            "share": None if self.share is None else _number(self.share, "share"),
             "capacity": None if self.capacity is None else _count(self.capacity, "capacity"),
             "loss": _LOSSES[self.loss],
-            "strength": float(self.alpha),
-            "l1_ratio": float(ratios[self.penalty]),
+            "strength": _number(self.alpha, "alpha"),
+            "l1_ratio": _number(ratios[self.penalty], "l1_ratio"),
             "epochs": _count(self.local_epochs, "local_epochs"),
-            "feedback": float(self.feedback),
-            "step": float(self.step),
-            "server_step": float(self.server_step),
+            "feedback": _number(self.feedback, "feedback"),
+            "step": _number(self.step, "step"),
+            "server_step": _number(self.server_step, "server_step"),
             "weighted": self.weighting == "samples",
             "seed": seed,
             "first_round": first_round,
@@ -909,6 +909,18 @@ def _count(value: Any, name: str) -> int:
     return int(value)
 
 
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InvalidValue(f"{name}={value!r} must be a number", "parameter")
+    return float(value)
+
+
+def _name(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{name}={value!r} must be a name", "parameter")
+    return value
+
+
 def _seed(random_state: Any) -> int:
     """Return the random seed, which is the number itself if one is given."""
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
@@ -931,7 +943,7 @@ def _protection(estimator: Any) -> dict[str, Any]:
     return {
         "profile": getattr(estimator, "profile", None),
         "key_bits": estimator.key_bits,
-        "noise": estimator.noise,
+        "noise": _name(estimator.noise, "noise"),
         "secure": bool(estimator.secure),
     }
 
