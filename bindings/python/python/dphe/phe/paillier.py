@@ -38,6 +38,7 @@ _NATIVE_BITS = (2048, 3072, 4096)
 _FEWEST_BITS = 8
 # Noise is made for this many encryptions at a time, because that costs far less for each.
 _FIRST_POOL, _LARGEST_POOL = 4, 64
+_FEW = 8
 
 _Raw = int | _core.Ciphertexts
 
@@ -226,7 +227,11 @@ class PaillierPublicKey:
         integers = [number for number in numbers if isinstance(number._raw, int)]
         if self._native is not None and len(integers) > 1:
             try:
-                batch = self._native.read_integers([self._bytes(cast(int, n._raw)) for n in integers], None)
+                # Starting a thread takes longer than reading a few.
+                threads = 1 if len(integers) < _FEW else None
+                batch = self._native.read_integers(
+                    [self._bytes(cast(int, n._raw)) for n in integers], threads
+                )
             except (DpheError, OverflowError):
                 pass  # At least one of them must stay an integer.
             else:
@@ -548,6 +553,8 @@ class EncryptedNumber:
         elif left.exponent < right.exponent:
             right = right.decrease_exponent_to(left.exponent)
         key = self.public_key
+        if isinstance(left._raw, int) and isinstance(right._raw, int):
+            key._read_many((left, right))  # checks both at once, which costs less than one after the other
         one, two = left._native_form(), right._native_form()
         total: _Raw
         if one is not None and two is not None:
