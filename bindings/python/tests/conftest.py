@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from dphe.paillier import DecryptionKey, EncryptionKey
+
+# A shell ignores Ctrl-C in what it starts in the background, and programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the noise mode and two safe primes of 1024 bits
 _KEY = (
