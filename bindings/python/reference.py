@@ -34,12 +34,13 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Return the names and files of the public modules, the package first."""
+    """Return the names and files of the public modules, which have ``__all__``."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = ["dphe", *path.relative_to(PACKAGE).with_suffix("").parts]
         if parts[-1] == "__init__":
             parts.pop()
-        if not any(part.startswith("_") for part in parts):
+        public = not any(part.startswith("_") for part in parts)
+        if public and exports(ast.parse(path.read_text())):
             yield ".".join(parts), path
 
 
@@ -54,14 +55,26 @@ def page() -> str:
 def module(name: str, source: str) -> str:
     """Return the section of a module: its docstring, and what it exports in the order of its source."""
     tree = ast.parse(source)
-    exported = exports(tree)
     parts = [f"## {name}", text(ast.get_docstring(tree) or "")]
+    parts += definitions(name, source, exports(tree))
     for node in tree.body:
-        if isinstance(node, Function) and node.name in exported:
-            parts += function(node, f"### {name}.{node.name}", node.name)
-        elif isinstance(node, ast.ClassDef) and node.name in exported:
-            parts += class_(node, name, source.split("\n"))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphe."):
+            path = PACKAGE.joinpath(*(node.module or "").split(".")[1:]).with_suffix(".py")
+            hidden = path.exists() and not exports(ast.parse(path.read_text()))
+            names = {alias.name for alias in node.names} & exports(tree)
+            if hidden and names:
+                # Nobody else documents what comes from a module that has no section.
+                parts += definitions(name, path.read_text(), names)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def definitions(name: str, source: str, exported: set[str]) -> Iterator[str]:
+    """Return the parts of the functions and classes with these names, under the name of a module."""
+    for node in ast.parse(source).body:
+        if isinstance(node, Function) and node.name in exported:
+            yield from function(node, f"### {name}.{node.name}", node.name)
+        elif isinstance(node, ast.ClassDef) and node.name in exported:
+            yield from class_(node, name, source.split("\n"))
 
 
 def exports(tree: ast.Module) -> set[str]:
@@ -184,6 +197,8 @@ def text(docstring: str) -> str:
             example = True
             continue
         example = False
+        if block.startswith(".. code-block::"):
+            continue
         lines = block.split("\n")
         if lines[0].startswith("==="):
             found.append(table(lines))
@@ -232,6 +247,7 @@ def table(lines: list[str]) -> str:
 def inline(words: str) -> str:
     """Return words with Markdown's code spans."""
     words = re.sub(r":[a-z]+:`~?([^`]*)`", r"`\1`", words)
+    words = re.sub(r"`([^`<]+) <([^>]+)>`_", r"[\1](\2)", words)
     return re.sub(r"``([^`]+)``", r"`\1`", words)
 
 
