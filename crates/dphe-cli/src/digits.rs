@@ -27,7 +27,7 @@ pub(crate) fn names() -> Vec<String> {
     (0..10).map(|digit: u32| digit.to_string()).collect()
 }
 
-/// Returns the digits that the demo and a simulation with the default options hold out.
+/// Returns the digits that a simulation with the default options holds out.
 pub(crate) fn held_out() -> Result<Samples, CliError> {
     let data = digits()?;
     let scenario = Scenario::new(&data, &ScenarioParams::default(), &Seed::new(0))?;

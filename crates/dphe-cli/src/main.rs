@@ -9,12 +9,15 @@
 //! | `processes` | parties as child processes, for `demo` and `bench service` |
 //! | `round_cost`, `timing` | measurements for `plan` and `bench` |
 //! | `digits` | the bundled data set of handwritten digits |
+//! | `fashion`, `png` | the bundled pictures of clothes, and pictures on pages |
 
 mod args;
 mod cli;
 mod digits;
+mod fashion;
 mod load;
 mod page;
+mod png;
 mod processes;
 mod round_cost;
 mod terminal;

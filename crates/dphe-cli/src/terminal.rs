@@ -43,6 +43,11 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| Unit::Percent.write(share))
 }
 
+/// Writes a number with the word that it counts.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Shows on standard error, if it is a terminal, what the program does and for how long.
 pub(crate) fn spinner(note: &str) -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
@@ -62,10 +67,14 @@ pub(crate) enum Tone {
     Bad,
 }
 
+/// Returns whether standard output shows colours: it is a terminal, and `NO_COLOR` is not set.
+pub(crate) fn has_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Returns a word in green, yellow or red if standard output is a terminal and `NO_COLOR` is not set.
 pub(crate) fn coloured(word: &str, tone: Tone) -> String {
-    if !std::io::stdout().is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-    {
+    if !has_colour() {
         return word.to_owned();
     }
     let code = match tone {

@@ -1,56 +1,52 @@
-//! `dphe demo`: a complete deployment of seven processes on this machine, which trains a digit classifier.
+//! `dphe demo`: a complete deployment of seven processes on this machine. Users with pictures of different clothes
+//! train one classifier, and an attack shows what their updates would give away without encryption.
 
+mod attack;
+mod drawing;
 mod output;
 mod parties;
+mod users;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::digits;
 use clap::Args;
 use dphe::hazmat::paper_keys;
-use dphe::{NoiseMode, Profile};
-use dphe_features::{FeatureTable, TableLabels, write_npz};
+use dphe::{NoiseMode, Profile, Round};
 use dphe_federate::{
-    GlobalWeights, PayloadName, PlainAverage, RoundReport, Scenario, ScenarioParams, Simulation,
-    SimulationParams, Stopwatch, Weighting,
+    GlobalWeights, PayloadName, PlainAverage, RoundReport, Simulation, SimulationParams, Stopwatch, Weighting,
 };
-use dphe_learn::linear::{Penalty, Schedule, SgdParams, Stable};
 use dphe_learn::update::LocalTrainer;
-use dphe_learn::{Dataset, Seed, Weights, all_cores};
+use dphe_learn::{Seed, all_cores};
 use dphe_service::kit::{KitPlan, Protection, make_kits};
-use dphe_service::model::{About, LabelKind, Model, Training, VERSION};
 use dphe_service::task_file::TaskFile;
 
-use self::output::{Outcome, ProfileOutcome};
+use self::output::{Outcome, Run};
 use self::parties::{Parties, Published};
+use self::users::{EPOCHS, SQUARED_RADIUS, STEP, STRENGTH, Setting, USERS};
 use super::key::generate_until;
 use super::{CliError, key_bits, os_rng};
 use crate::args::one_of;
 use crate::files;
 use crate::processes::{free_ports, stopped_by_signal};
-use crate::terminal::print_text;
 
-/// The number of epochs for the initial weights, and for a user that trains alone.
-const INITIAL_EPOCHS: usize = 20;
-const EPOCHS: usize = 5;
-const STRENGTH: f64 = 1e-3;
 /// The random seed of everything except keys.
 const SEED: u64 = 0;
 
-/// Train a digit classifier in a complete deployment on this machine
+/// Train a classifier of clothes with seven processes, and attack it
 ///
-/// Starts a key generator, an aggregator and five users as separate processes that communicate over TLS on the loopback
-/// interface. Each user has a fifth of the samples and sends only encrypted updates of the model.
+/// Starts a key generator, an aggregator and five users as separate processes that communicate over TLS on the
+/// loopback interface. Each user has pictures of other kinds of clothes and sends only encrypted updates of the
+/// model. At the end, the demo shows which pictures the updates would have given away without encryption.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// The profile [default: both sparse and full]
-    #[arg(long, value_parser = one_of::<Profile>())]
-    profile: Option<Profile>,
+    /// The profile
+    #[arg(long, default_value = Profile::Full.as_str(), value_parser = one_of::<Profile>())]
+    profile: Profile,
     /// The number of rounds
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
     /// The key length in bits
     #[arg(long, default_value_t = 3072)]
@@ -63,14 +59,6 @@ pub(crate) struct Demo {
     output: Option<PathBuf>,
 }
 
-/// The data and the learner, which are the same for every profile.
-struct Setting {
-    scenario: Scenario,
-    raw: Dataset,
-    initial: Weights,
-    squared_radius: f64,
-}
-
 impl Demo {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let begin = Instant::now();
@@ -79,36 +67,14 @@ impl Demo {
         key_bits(self.bits, false)?;
         let directory = self.directory()?;
         let setting = Setting::new()?;
-        print_text(&format!(
-            "{} users each hold about {} images of handwritten digits that they do not share. Together they train a \
-             classifier with {} weights in {} rounds. Updates are encrypted with a {}-bit key. Only the sum of each \
-             round is decrypted.\n",
-            setting.scenario.users.len(),
-            setting.scenario.users[0].len(),
-            setting.initial.dimension(),
-            self.rounds,
-            self.bits
-        ));
-        let profiles = match self.profile {
-            Some(profile) => vec![profile],
-            None => vec![Profile::Sparse, Profile::Full],
-        };
-        let last = profiles.last().copied().unwrap_or(Profile::Full);
-        let (mut outcomes, mut page_port) = (Vec::new(), 0);
-        for profile in profiles {
-            let (outcome, port) =
-                self.train(profile, &setting, &directory.join(profile.as_str()), &stopped)?;
-            outcomes.push(outcome);
-            page_port = port;
-        }
-        let outcome = Outcome::new(&setting, self.bits, outcomes, begin.elapsed())?;
-        outcome.print();
-        let page = directory.join("report.html");
-        files::replace(&page, outcome.page().as_bytes())
-            .map_err(|source| CliError::Output { path: page.clone(), source })?;
-        outcome.print_end(&directory, &page);
+        output::print_beginning(&setting, self.bits);
+        let run = self.train(&setting, &directory.join(self.profile.as_str()), &stopped)?;
+        let port = run.page_port;
+        let outcome = Outcome { setting: &setting, bits: self.bits, run, total: begin.elapsed() };
+        outcome.write(&directory)?;
+        outcome.print(&directory);
         if self.keep {
-            Parties::keep(&directory.join(last.as_str()), last, page_port, stopped)?;
+            Parties::keep(&directory.join(self.profile.as_str()), self.profile, port, stopped)?;
         }
         Ok(())
     }
@@ -137,14 +103,8 @@ impl Demo {
         Err(CliError::Output { path: last.0, source: last.1 })
     }
 
-    /// Runs one task from its task file to its last round. Also returns the port of the dashboard.
-    fn train(
-        &self,
-        profile: Profile,
-        setting: &Setting,
-        directory: &Path,
-        stopped: &Arc<AtomicBool>,
-    ) -> Result<(ProfileOutcome, u16), CliError> {
+    /// Runs the task from its task file to its last round.
+    fn train(&self, setting: &Setting, directory: &Path, stopped: &Arc<AtomicBool>) -> Result<Run, CliError> {
         let begin = Instant::now();
         std::fs::create_dir(directory)
             .map_err(|source| CliError::Output { path: directory.into(), source })?;
@@ -152,42 +112,63 @@ impl Demo {
         setting.write(directory)?;
         let bits = key_bits(self.bits, false)?;
         let key = generate_until(stopped, bits, NoiseMode::Secure, dphe::Threads::all())?;
-        let made = begin.elapsed();
+        let key_time = begin.elapsed();
         // chosen last, so that no other process takes them meanwhile
         let ports = free_ports(3)?;
-        let text = self.task_text(profile, setting, &ports)?;
+        let text = self.task_text(setting, &ports)?;
         files::replace(&task_file, text.as_bytes())
             .map_err(|source| CliError::Output { path: task_file.clone(), source })?;
         let plan = KitPlan::for_all_parties(&task_file, Vec::new(), paper_keys())?;
         let task = plan.task().clone();
         make_kits(&plan, key, &directory.join("kits"), &Protection::FileMode, &mut os_rng()?)?;
 
-        let users = setting.scenario.users.len();
-        let parties = Parties::new(directory, profile, ports[2], stopped).start(users, SEED, self.rounds)?;
+        let parties = Parties::new(directory, ports[2], stopped);
         let running = Instant::now();
-        let Published { models, records } = parties.finish()?;
-        let seconds = running.elapsed();
-        let threads = all_cores();
+        let Published { models, records, uploads } = parties.start(USERS, SEED, self.rounds)?.finish()?;
+        let rounds_time = running.elapsed();
+        let models =
+            models.iter().map(|model| GlobalWeights::from_bytes(model)).collect::<Result<Vec<_>, _>>()?;
         let accuracies = models
             .iter()
-            .map(|model| Ok(GlobalWeights::from_bytes(model)?.accuracy(&setting.scenario.held_out, threads)?))
+            .map(|model| Ok(model.accuracy(&setting.held_out, all_cores())?))
             .collect::<Result<Vec<f64>, CliError>>()?;
         let trainer = TaskFile::read(&task_file).map_err(dphe_service::Error::from)?.trainer(&task)?;
-        let average = PlainAverage::new(task.clone(), Weighting::Equal, setting.scenario.users.len())?;
+        let average = PlainAverage::new(task.clone(), Weighting::Equal, USERS)?;
         let (plain, _) = self.control(average.clone(), trainer.clone(), setting)?;
         // a simulation with the same rounding must arrive at the same weights
-        let (_, expected) = self.control(average.rounded(), trainer, setting)?;
-        match models.last().map(|model| GlobalWeights::from_bytes(model)).transpose()? {
-            Some(found) if found == expected => {}
-            _ => {
-                return Err(CliError::Data {
-                    what: "the services and a simulation arrived at different weights".into(),
-                    hint: format!("See the logs in {}. A user may have missed a round.", directory.display()),
-                });
-            }
+        let (_, expected) = self.control(average.rounded(), trainer.clone(), setting)?;
+        if models.last() != Some(&expected) {
+            return Err(CliError::Data {
+                what: "the services and a simulation arrived at different weights".into(),
+                hint: format!("See the logs in {}. A user may have missed a round.", directory.display()),
+            });
         }
-        let outcome = ProfileOutcome::new(profile, &task, accuracies, &plain, records, made, seconds);
-        Ok((outcome, ports[2]))
+        let start = match uploads.round {
+            Some(round) if round != Round::FIRST => models.get(round.get() as usize - 2).cloned(),
+            _ => None,
+        };
+        let start = start.unwrap_or_else(|| setting.initial.clone().into());
+        // elsewhere, an update of a later round also carries what earlier ones have left out
+        let is_exact = self.profile == Profile::Full || uploads.round == Some(Round::FIRST);
+        let leaks = match is_exact {
+            true => attack::leaks(setting, &task, trainer, &start, &uploads)?,
+            false => Vec::new(),
+        };
+        Ok(Run {
+            profile: self.profile,
+            ciphertexts: dphe::scheme::max_ciphertexts(&task),
+            bytes: dphe::wire::max_upload_bytes(&task),
+            weights: task.dimension(),
+            accuracies,
+            plain: plain.iter().filter_map(|report| report.accuracy).collect(),
+            singles: numbers(&records, "singles").last().copied(),
+            round_seconds: numbers(&records, "seconds"),
+            attacked_round: uploads.round.map(Round::get),
+            leaks,
+            key_time,
+            rounds_time,
+            page_port: ports[2],
+        })
     }
 
     /// Runs the same rounds in this process without encryption.
@@ -198,98 +179,46 @@ impl Demo {
         setting: &Setting,
     ) -> Result<(Vec<RoundReport>, GlobalWeights), CliError> {
         let params = SimulationParams { threads: all_cores(), ..SimulationParams::default() };
-        let (users, initial) = (setting.scenario.users.clone(), setting.initial.clone());
+        let (users, initial) = (setting.data(), setting.initial.clone());
         let mut simulation = Simulation::new(users, initial, trainer, average, params, Seed::new(SEED))?
-            .with_held_out_data(setting.scenario.held_out.clone())?;
+            .with_held_out_data(setting.held_out.clone())?;
         // the number of rounds is small
         let reports = simulation.run(self.rounds as usize, &mut Stopwatch::none())?;
         Ok((reports, simulation.global().clone()))
     }
 
-    fn task_text(&self, profile: Profile, setting: &Setting, ports: &[u16]) -> Result<String, CliError> {
+    fn task_text(&self, setting: &Setting, ports: &[u16]) -> Result<String, CliError> {
         use rand_core::Rng as _;
         let mut id = [0; 16];
         os_rng()?.fill_bytes(&mut id);
         let id = dphe::TaskId::from_bytes(id);
         let (classes, features) = (setting.initial.classes(), setting.initial.features());
-        // a quarter of the features per round, because there are few
-        let (payload, capacity) = match profile {
-            Profile::Full => (PayloadName::Rotate, features.div_ceil(4)),
-            Profile::Sparse => (PayloadName::DBlock, features.div_ceil(4)),
-            Profile::Paper => (PayloadName::DTopk, (features * classes).div_ceil(4)),
+        // In `full`, everything is sent: pictures have few features, and updates are small anyway.
+        let (payload, size) = match self.profile {
+            Profile::Full => (PayloadName::All, String::new()),
+            Profile::Sparse => (PayloadName::DBlock, format!("capacity = {}\n", features.div_ceil(4))),
+            Profile::Paper => {
+                (PayloadName::DTopk, format!("capacity = {}\n", (features * classes).div_ceil(4)))
+            }
         };
         let (aggregator, key_generator) = (ports[0], ports[1]);
-        let (users, rounds, bits) = (setting.scenario.users.len(), self.rounds, self.bits);
-        let squared_radius = setting.squared_radius;
+        let (profile, rounds, bits) = (self.profile, self.rounds, self.bits);
         Ok(format!(
             "# the task of a demonstration, all on one machine\n\n\
-             [task]\nid = \"{id}\"\nname = \"demo\"\nusers = {users}\nrounds = {rounds}\n\n\
+             [task]\nid = \"{id}\"\nname = \"demo\"\nusers = {USERS}\nrounds = {rounds}\n\n\
              [parties]\naggregator = \"localhost:{aggregator}\"\nkey_generator = \"localhost:{key_generator}\"\n\n\
              [model]\nclasses = {classes}\nfeatures = {features}\ninitial = \"initial.safetensors\"\n\n\
-             [learner]\npayload = \"{payload}\"\ncapacity = {capacity}\nloss = \"hinge\"\nstrength = {STRENGTH:?}\n\
-             epochs = {EPOCHS}\nsquared_radius = {squared_radius:?}\n\n\
+             [learner]\npayload = \"{payload}\"\n{size}loss = \"hinge\"\nstrength = {STRENGTH:?}\n\
+             epochs = {EPOCHS}\nsquared_radius = {SQUARED_RADIUS:?}\nstep = {STEP:?}\n\n\
              [encryption]\nprofile = \"{profile}\"\nkey_bits = {bits}\nnoise = \"secure\"\n\n\
-             [collect]\ncount = {{ min = {users}, max = {users} }}\ntime = {{ min = \"1s\", max = \"60s\" }}\n"
+             [collect]\ncount = {{ min = {USERS}, max = {USERS} }}\ntime = {{ min = \"1s\", max = \"60s\" }}\n"
         ))
     }
 }
 
-impl Setting {
-    fn new() -> Result<Self, CliError> {
-        let raw = digits::digits()?;
-        let seed = Seed::new(SEED);
-        let scenario = Scenario::new(&raw, &ScenarioParams::default(), &seed)?;
-        let stable = Stable::for_features(scenario.initial.features());
-        let initial = learner(stable, INITIAL_EPOCHS)?.fit(&scenario.initial, &seed)?;
-        Ok(Self { scenario, raw, initial, squared_radius: stable.squared_radius })
-    }
-
-    /// Writes one feature file per user, the held-out samples, and the initial model.
-    fn write(&self, directory: &Path) -> Result<(), CliError> {
-        let scenario = &self.scenario;
-        let users = scenario.shares.iter().enumerate();
-        let users = users.map(|(user, share)| (format!("user-{}.npz", user + 1), share));
-        for (name, share) in users.chain([("held-out.npz".to_owned(), &scenario.held_out_samples)]) {
-            let (features, labels) = self.raw.select(share)?.into_parts();
-            let labels = labels.as_classes("a file")?.iter().map(|&label| label as usize).collect();
-            let table = FeatureTable::new(features.width(), features.into_values())?
-                .with_labels(TableLabels::Classes(labels), digits::names())?;
-            write_npz(&directory.join(name), &table)?;
-        }
-        let standardizer = self.scenario.standardizer.clone();
-        let about = About {
-            version: VERSION,
-            classes: digits::names(),
-            labels: LabelKind::Classes,
-            clip: standardizer.clip(),
-            feature_model: None,
-            preprocessing: None,
-            training: Training::default(),
-        };
-        let model = Model { weights: self.initial.clone(), standardizer, about };
-        Ok(model.write(&directory.join("initial.safetensors"))?)
-    }
-
-    /// Returns the best accuracy that a user reaches alone.
-    fn best_alone(&self) -> Result<f64, CliError> {
-        let learner = learner(Stable::new(self.squared_radius), INITIAL_EPOCHS)?;
-        let mut best = 0.0f64;
-        for data in &self.scenario.users {
-            let alone = learner.fit_from(&self.initial, data, &Seed::new(SEED))?;
-            best = best.max(alone.accuracy(&self.scenario.held_out, all_cores())?);
-        }
-        Ok(best)
-    }
-
-    fn initial_accuracy(&self) -> Result<f64, CliError> {
-        Ok(self.initial.accuracy(&self.scenario.held_out, all_cores())?)
-    }
-}
-
-fn learner(stable: Stable, epochs: usize) -> Result<dphe_learn::linear::Sgd, CliError> {
-    let params =
-        SgdParams { penalty: Penalty::l2(STRENGTH)?, epochs, ..SgdParams::new(Schedule::Stable(stable)) };
-    Ok(params.check()?)
+/// Returns a number from each round record that has it.
+fn numbers(records: &[serde_json::Value], name: &str) -> Vec<f64> {
+    records.iter().filter_map(|record| record[name].as_f64()).collect()
 }
 
 /// How long a round may take before the demo is aborted.

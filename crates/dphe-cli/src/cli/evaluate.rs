@@ -1,6 +1,6 @@
 //! `dphe evaluate`: measures the accuracy of a model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dphe_learn::metrics::{ConfusionMatrix, attribute_accuracy, mean_average_precision};
@@ -14,16 +14,16 @@ use crate::args::TableFormat;
 use crate::digits;
 use crate::files;
 use crate::model::Model;
-use crate::page::Page;
-use crate::terminal::{percent, print_rows};
+use crate::page::{Figure, Page};
+use crate::terminal::{counted, percent, print_columns, print_rows};
 
 /// The number of confused pairs of classes that are listed.
 const MOST_CONFUSED: usize = 10;
 
 /// Measure the accuracy of a model on labelled features
 ///
-/// Use samples that the model was not trained on. Without FEATURES, these are the digits that `dphe demo` and `dphe
-/// simulate` hold out by default.
+/// Use samples that the model was not trained on. Without FEATURES, these are the digits that `dphe simulate`
+/// holds out by default.
 #[derive(Args, Debug)]
 pub(crate) struct Evaluate {
     /// The model file
@@ -71,12 +71,12 @@ impl Evaluate {
         let scores = model.weights.scores(&features, all_cores())?;
         let report = Report::new(&model, &labels, &scores)?;
         if let Some(path) = self.page {
-            files::replace(&path, report.page().as_bytes())
+            files::replace(&path, report.page(&self.input.name()).as_bytes())
                 .map_err(|source| CliError::Output { path, source })?;
         }
         report.print(self.format)?;
         if self.input.is_bundled() && self.format == TableFormat::Table {
-            println!("\nThese are the digits that `dphe demo` and `dphe simulate` hold out by default.");
+            println!("\nThese are the digits that `dphe simulate` holds out by default.");
         }
         Ok(())
     }
@@ -158,34 +158,89 @@ impl Report {
             println!("{}", serde_json::to_string_pretty(self)?);
             return Ok(());
         }
-        println!("{} samples, {} classes\n", self.samples, self.classes.len());
+        println!("{} samples, {}\n", self.samples, counted(self.classes.len(), "class", "classes"));
         print_rows(&CLASS_HEAD, &self.class_rows());
         println!();
         print_rows(&["all", ""], &self.summary());
         let confusions = self.confusions();
         if !confusions.is_empty() {
             println!();
-            print_rows(&CONFUSION_HEAD, &confusions);
+            print_columns(&CONFUSION_HEAD, &confusions, |column| column < 2);
         }
         Ok(())
     }
 
-    fn page(&self) -> String {
-        let mut page = Page::new("Evaluation");
-        page.paragraph(&format!("{} samples, {} classes.", self.samples, self.classes.len()));
-        page.table(&["all", ""], &self.summary());
+    fn page(&self, data: &Path) -> String {
+        let mut page = Page::new("How good the classifier is");
+        page.lead(&format!(
+            "{} samples of {} in {}.",
+            self.samples,
+            counted(self.classes.len(), "class", "classes"),
+            data.display()
+        ));
+        let (low, high) = interval(self.accuracy, self.samples);
+        let range = format!(
+            "From {} to {} with a confidence of 95 %.",
+            Unit::Percent.write(low),
+            Unit::Percent.write(high)
+        );
+        let mut figures = vec![Figure::new("accuracy", Unit::Percent.write(self.accuracy), &range)];
+        if let Some(mean) = self.mean_per_class_accuracy {
+            figures.push(Figure::new(
+                "mean over classes",
+                Unit::Percent.write(mean),
+                "Each class counts equally.",
+            ));
+        }
+        let precision = Unit::Percent.write(self.mean_average_precision);
+        figures.push(Figure::new("average precision", precision, "The mean over classes."));
+        page.figures(&figures);
         if let Some(confusion) = &self.confusion {
             let names: Vec<&str> = self.classes.iter().map(|class| class.name.as_str()).collect();
             page.heading("Confusion matrix").matrix(&names, confusion);
         }
         let confusions = self.confusions();
         if !confusions.is_empty() {
-            page.heading("Most frequent confusions").table(&CONFUSION_HEAD, &confusions);
+            page.heading("Most frequent confusions")
+                .columns(&CONFUSION_HEAD, &confusions, |column| column < 2);
         }
-        page.heading("Classes").table(&CLASS_HEAD, &self.class_rows());
+        page.heading("Classes, the worst first").table(&CLASS_HEAD, &self.worst_first());
         page.html()
     }
+
+    fn worst_first(&self) -> Vec<Vec<String>> {
+        let mut order: Vec<usize> = (0..self.classes.len()).collect();
+        let quality =
+            |class: &ClassReport| class.accuracy.or(class.average_precision).unwrap_or(f64::INFINITY);
+        order.sort_by(|&a, &b| quality(&self.classes[a]).total_cmp(&quality(&self.classes[b])));
+        let rows = self.class_rows();
+        order.into_iter().map(|class| rows[class].clone()).collect()
+    }
+}
+
+/// Returns the interval that contains the true share with a confidence of 95 % (Wilson's).
+fn interval(share: f64, samples: usize) -> (f64, f64) {
+    const Z: f64 = 1.96;
+    let (n, squared) = (samples.max(1) as f64, Z * Z);
+    let middle = (share + squared / (2.0 * n)) / (1.0 + squared / n);
+    let half = Z / (1.0 + squared / n) * (share * (1.0 - share) / n + squared / (4.0 * n * n)).sqrt();
+    (middle - half, middle + half)
 }
 
 const CLASS_HEAD: [&str; 4] = ["class", "samples", "accuracy", "average precision"];
 const CONFUSION_HEAD: [&str; 3] = ["class", "predicted as", "samples"];
+
+#[cfg(test)]
+mod tests {
+    use super::interval;
+
+    #[test]
+    fn intervals_contain_the_share_and_shrink_with_samples() {
+        let (low, high) = interval(0.9, 100);
+        // published values of Wilson's interval for 90 of 100
+        assert!((low - 0.8256).abs() < 1e-3 && (high - 0.9448).abs() < 1e-3, "{low} {high}");
+        let (nearer, _) = interval(0.9, 10_000);
+        assert!(nearer > low);
+        assert!(interval(1.0, 10).1 <= 1.0 + 1e-12);
+    }
+}

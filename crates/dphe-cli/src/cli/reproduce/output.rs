@@ -11,11 +11,14 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::CliError;
 use crate::files;
-use crate::page::{Page, Tile};
+use crate::page::{Figure, Page, Tile};
 use crate::terminal::{Tone, WIDTH, coloured, print_columns, print_text, wrapped};
 
 /// The width of the column of verdicts.
 const VERDICT: usize = 15;
+
+/// The number of pictures at the top of the page.
+const MOST_PICTURES: usize = 12;
 
 /// The findings of an experiment, and how it was run.
 pub(super) struct ExperimentReport {
@@ -51,7 +54,7 @@ impl ExperimentReport {
         }
         println!();
         for claim in &self.findings.claims {
-            let tone = if claim.holds { Tone::Good } else { Tone::Bad };
+            let tone = tone(claim);
             let lines = wrapped(&format!("{}: {}", claim.text, claim.seen), WIDTH - VERDICT);
             for (i, line) in lines.iter().enumerate() {
                 match i {
@@ -129,6 +132,15 @@ impl ExperimentReport {
     fn draw(&self, page: &mut Page) {
         let Findings { title, notes, tables, plots, pictures, claims } = &self.findings;
         page.heading(title);
+        let verdicts: Vec<(Tone, Vec<String>)> = claims
+            .iter()
+            .map(|claim| {
+                (tone(claim), vec![verdict(claim).to_owned(), claim.text.clone(), claim.seen.clone()])
+            })
+            .collect();
+        if !verdicts.is_empty() {
+            page.verdict_table(&["verdict", "claim", "seen"], &verdicts, 0);
+        }
         notes.iter().for_each(|note| {
             page.paragraph(note);
         });
@@ -145,19 +157,10 @@ impl ExperimentReport {
         if !drawn.is_empty() {
             page.plots(&drawn);
         }
-        let tiles: Vec<Tile<'_>> = pictures
-            .iter()
-            .map(|picture| Tile { lines: &picture.lines, width: picture.width, grey: &picture.grey })
-            .collect();
+        let tiles: Vec<Tile<'_>> =
+            pictures.iter().map(|picture| Tile::new(&picture.lines, picture.width, &picture.grey)).collect();
         if !tiles.is_empty() {
             page.tiles(&tiles);
-        }
-        let rows: Vec<Vec<String>> = claims
-            .iter()
-            .map(|claim| vec![claim.text.clone(), verdict(claim).to_owned(), claim.seen.clone()])
-            .collect();
-        if !rows.is_empty() {
-            page.subheading("Claims").prose_table(&["claim", "", "seen"], &rows);
         }
         let settings: Vec<String> =
             self.settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
@@ -183,14 +186,39 @@ pub(super) fn write_page(
     quick: bool,
 ) -> Result<PathBuf, CliError> {
     let mut page = Page::new("The paper's experiments, reproduced");
-    page.paragraph(
+    page.lead(
         "Results of \"Privacy-Preserving Visual Learning Using Doubly Permuted Homomorphic Encryption\" (Yonetani, \
          Boddeti, Kitani, Sato; ICCV 2017), as printed in the paper and as measured here.",
     );
-    if quick {
-        page.paragraph("This was a quick run with few repetitions and rounds. Its numbers are rough.");
+    let (claims, hold) =
+        found.iter().map(ExperimentReport::claims).fold((0, 0), |(all, good), (n, m)| (all + n, good + m));
+    let seconds: f64 = found.iter().map(|found| found.time.as_secs_f64()).sum();
+    let tone = if hold == claims { Tone::Good } else { Tone::Bad };
+    let how = if quick {
+        "Few repetitions and rounds, so numbers are rough."
+    } else {
+        "All repetitions and rounds."
+    };
+    page.figures(&[
+        Figure::new(
+            "claims that hold",
+            format!("{hold} of {claims}"),
+            "They are listed with each experiment.",
+        )
+        .toned(tone),
+        Figure::new("experiments", found.len().to_string(), how),
+        Figure::new(
+            "time",
+            format!("{:.0} min {:.0} s", (seconds / 60.0).floor(), seconds % 60.0),
+            &machine(),
+        ),
+    ]);
+    for found in found.iter().filter(|found| !found.findings.pictures.is_empty()) {
+        let pictures = found.findings.pictures.iter().take(MOST_PICTURES);
+        let tiles: Vec<Tile<'_>> =
+            pictures.map(|picture| Tile::new(&picture.lines, picture.width, &picture.grey)).collect();
+        page.heading("What updates give away: plain, and sealed").tiles(&tiles);
     }
-    page.paragraph(&machine());
     found.iter().for_each(|found| found.draw(&mut page));
     let path = directory.join("report.html");
     files::replace(&path, page.html().as_bytes())
@@ -213,6 +241,10 @@ fn machine() -> String {
 
 fn verdict(claim: &Claim) -> &'static str {
     if claim.holds { "holds" } else { "does not hold" }
+}
+
+fn tone(claim: &Claim) -> Tone {
+    if claim.holds { Tone::Good } else { Tone::Bad }
 }
 
 fn is_text(table: &Table, column: usize) -> bool {
