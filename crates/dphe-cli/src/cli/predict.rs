@@ -82,7 +82,7 @@ impl Predict {
             })
             .collect();
         if let Some(path) = &self.page {
-            let page = sheet::page(&predictions, &root, path);
+            let page = sheet::page(&predictions, &model.about.classes, &root, path);
             files::replace(path, page.as_bytes())
                 .map_err(|source| CliError::Output { path: path.clone(), source })?;
         }
