@@ -109,7 +109,7 @@ pub fn read_table(path: &Path, options: &ReadOptions) -> Result<FeatureTable, Er
     match ending.as_str() {
         "npz" => npz::read(path, options),
         "npy" => read_arrays(path, options),
-        "csv" => csv::read(path, b',', options),
+        "csv" => csv::read(path, csv::separator(path)?, options),
         "tsv" => csv::read(path, b'\t', options),
         "svmlight" | "svm" | "libsvm" => svmlight::read(path, options),
         #[cfg(feature = "parquet")]

@@ -146,6 +146,8 @@ fn csv_is_read_with_and_without_header() {
     assert_eq!(table.classes(), ["young", "male"]);
     assert_eq!(table.labels(), Some(&TableLabels::Attributes(vec![false, true, true, false])));
 
+    let path = file(&directory, "semicolons.csv", "f0;f1;label\n1;2.5;dog\n3;4;cat\n");
+    assert_eq!(read(&path).unwrap().values(), [1.0, 2.5, 3.0, 4.0]);
     assert!(refused(&file(&directory, "e.csv", "1,2\n3\n"), &ReadOptions::default()).contains("line: 2"));
     assert!(
         refused(&file(&directory, "f.csv", "f,g\n1,2\n3,x\n"), &ReadOptions::default()).contains("\"x\"")

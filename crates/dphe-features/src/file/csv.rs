@@ -1,6 +1,7 @@
 //! CSV files with one sample per line. Columns hold features and optionally a label, attributes or a file name.
 
 use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use csv::{ReaderBuilder, StringRecord};
@@ -12,6 +13,19 @@ use crate::{Error, FeatureTable, TableLabels};
 
 const LABEL_NAMES: [&str; 5] = ["label", "labels", "class", "target", "y"];
 const FILE_NAMES: [&str; 6] = ["file", "files", "filename", "path", "image", "image_id"];
+
+/// Returns the separator of a CSV file. Where decimals have commas, spreadsheets write semicolons between cells.
+pub(super) fn separator(path: &Path) -> Result<u8, Error> {
+    let mut first = String::new();
+    // a line of bytes that are no text has an error of its own later
+    let line =
+        BufReader::new(File::open(path).map_err(Error::read(path))?).take(LONGEST_LINE).read_line(&mut first);
+    let semicolons = line.is_ok() && first.contains(';') && !first.contains(',');
+    Ok(if semicolons { b';' } else { b',' })
+}
+
+/// How much of a file is read to find its separator.
+const LONGEST_LINE: u64 = 1 << 20;
 
 pub(super) fn read(path: &Path, delimiter: u8, options: &ReadOptions) -> Result<FeatureTable, Error> {
     let classes = options.classes.as_deref().map(read_names).transpose()?;
