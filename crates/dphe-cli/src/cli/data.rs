@@ -143,4 +143,7 @@ fn print(table: &FeatureTable, summary: &Summary) {
     );
     let [least, middle, most] = summary.deviations;
     println!("deviations   {least:.4} to {most:.4}, median {middle:.4}");
+    if kind(table) == "classes" && counts.len() == 1 {
+        print_entry("note", "There is only one class. A classifier needs at least two.");
+    }
 }

@@ -45,6 +45,10 @@ const PLANNED: LearnerSpec = LearnerSpec {
 ///
 /// Runs small rounds with a real key on one thread and extrapolates to the rounds of the task.
 #[derive(Args, Debug)]
+#[command(
+    override_usage = "dphe plan [OPTIONS] <FEATURES>\n       dphe plan [OPTIONS] --class-count <COUNT> \
+                            --feature-count <COUNT>"
+)]
 pub(crate) struct Plan {
     /// A feature file with labels, to read the numbers of classes and features from
     #[arg(value_name = "FEATURES", required_unless_present_all = ["classes", "features"])]

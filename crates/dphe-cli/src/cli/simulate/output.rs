@@ -13,9 +13,9 @@ use super::Simulate;
 use crate::args::TableFormat;
 use crate::cli::CliError;
 use crate::files;
-use crate::page::Page;
+use crate::page::{Figure, Page};
 use crate::samples::Samples;
-use crate::terminal::{percent, print_rows, print_text};
+use crate::terminal::{Tone, percent, print_rows, print_text};
 
 /// Accuracies on the held-out samples of models that were trained without rounds.
 #[derive(Clone, Copy, Serialize)]
@@ -185,9 +185,18 @@ impl Outcome {
     }
 
     fn page(&self) -> String {
-        let mut page = Page::new(&self.title());
-        page.paragraph(&self.subtitle());
-        page.table(&["accuracy on held-out samples", ""], &self.summary());
+        let mut page = Page::new(&format!("Simulation of {} users", self.users));
+        page.lead(&format!("{}. {}.", capitalised(&self.title()), self.subtitle()));
+        let Baselines { initial, best_user, pooled } = self.baselines;
+        let figure = |name: &str, accuracy: f64, note: &str| Figure::new(name, percent(Some(accuracy)), note);
+        let points = |from: f64, to: f64| format!("{:+.1} points", 100.0 * (to - from));
+        page.figures(&[
+            figure("public samples only", initial, "before the first round"),
+            figure("best user alone", best_user, "without the others").toned(Tone::Bad),
+            figure("this simulation", self.accuracy, &points(best_user, self.accuracy)).toned(Tone::Good),
+            figure("all samples in one place", pooled, &points(self.accuracy, pooled)),
+        ]);
+        page.paragraph(&format!("Accuracy on {} held-out samples.", self.held_out));
         let over = |value: fn(&RoundReport) -> f64| self.rounds.iter().map(value).collect::<Vec<f64>>();
         let accuracy = [
             Series::new("simulation", over(|r| r.accuracy.unwrap_or(f64::NAN))),
@@ -228,6 +237,11 @@ impl Outcome {
         );
         page.html()
     }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 const ROUND_HEAD: [&str; 11] = [
