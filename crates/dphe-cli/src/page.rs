@@ -221,17 +221,17 @@ impl Page {
         let written = count <= MOST_NAMED;
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         // one unit is the side of a cell, and a character of a name is about a fifth as wide
-        let (left, top) = if written { (0.22 * longest as f64 + 0.3, 0.6) } else { (0.0, 0.0) };
+        let left = if written { 0.22 * longest as f64 + 0.3 } else { 0.0 };
         let _ = write!(
             self.body,
             "<figure class=\"matrix\"><svg role=\"img\" aria-label=\"confusion matrix\" viewBox=\"0 0 {:.2} {:.2}\" \
              font-size=\"0.36\" fill=\"currentColor\">",
             left + count as f64,
-            top + count as f64
+            count as f64
         );
         for (truth, row) in rows.iter().enumerate() {
             let all = row.iter().sum::<u64>().max(1) as f64;
-            let y = top + truth as f64;
+            let y = truth as f64;
             if written {
                 let name = escaped(names[truth]);
                 let _ = write!(

@@ -190,10 +190,11 @@ impl Outcome {
         let Baselines { initial, best_user, pooled } = self.baselines;
         let figure = |name: &str, accuracy: f64, note: &str| Figure::new(name, percent(Some(accuracy)), note);
         let points = |from: f64, to: f64| format!("{:+.1} points", 100.0 * (to - from));
+        let tone = if self.accuracy >= best_user { Tone::Good } else { Tone::Bad };
         page.figures(&[
             figure("public samples only", initial, "before the first round"),
-            figure("best user alone", best_user, "without the others").toned(Tone::Bad),
-            figure("this simulation", self.accuracy, &points(best_user, self.accuracy)).toned(Tone::Good),
+            figure("best user alone", best_user, "without the others"),
+            figure("this simulation", self.accuracy, &points(best_user, self.accuracy)).toned(tone),
             figure("all samples in one place", pooled, &points(self.accuracy, pooled)),
         ]);
         page.paragraph(&format!("Accuracy on {} held-out samples.", self.held_out));
