@@ -29,7 +29,8 @@ figcaption { font-weight: 600; padding: 0 .25rem .25rem; } figure svg { display:
 .scroll { margin: 1rem 0; overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: .35rem 1.2rem .35rem 0; text-align: right; white-space: nowrap; }
 .prose td { text-align: left; vertical-align: top; white-space: normal; }
-th.text, td.text { text-align: left; } th { color: var(--soft); font-weight: 500; }
+th.text, td.text { text-align: left; }
+th { color: var(--soft); font-weight: 500; vertical-align: bottom; white-space: normal; }
 .prose td.good, .prose td.bad, .prose td.doubtful { font-weight: 600; white-space: nowrap; }
 .sheet { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); margin: 1rem 0; }
 .sheet img { aspect-ratio: 4 / 3; display: block; object-fit: contain; width: 100%; }

@@ -31,6 +31,7 @@ use super::{CliError, key_bits, os_rng};
 use crate::args::one_of;
 use crate::files;
 use crate::processes::{free_ports, stopped_by_signal};
+use crate::terminal::spinner;
 
 /// The random seed of everything except keys.
 const SEED: u64 = 0;
@@ -66,7 +67,9 @@ impl Demo {
         // created first, so that an error does not come after a long run
         key_bits(self.bits, false)?;
         let directory = self.directory()?;
+        let bar = spinner("every user trains alone, for comparison");
         let setting = Setting::new()?;
+        bar.finish_and_clear();
         output::print_beginning(&setting, self.bits);
         let run = self.train(&setting, &directory.join(self.profile.as_str()), &stopped)?;
         let port = run.page_port;
@@ -134,9 +137,17 @@ impl Demo {
             .collect::<Result<Vec<f64>, CliError>>()?;
         let trainer = TaskFile::read(&task_file).map_err(dphe_service::Error::from)?.trainer(&task)?;
         let average = PlainAverage::new(task.clone(), Weighting::Equal, USERS)?;
-        let (plain, _) = self.control(average.clone(), trainer.clone(), setting)?;
+        let bar = spinner("the same rounds without encryption, to compare every bit");
         // a simulation with the same rounding must arrive at the same weights
-        let (_, expected) = self.control(average.rounded(), trainer.clone(), setting)?;
+        let rounded = average.clone().rounded();
+        let (plain, expected) = std::thread::scope(|scope| {
+            let expected = scope.spawn(|| self.control(rounded, trainer.clone(), setting));
+            let plain = self.control(average, trainer.clone(), setting);
+            // a panic of the other thread goes on in this one
+            (plain, expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let ((plain, _), (_, expected)) = (plain?, expected?);
+        bar.finish_and_clear();
         if models.last() != Some(&expected) {
             return Err(CliError::Data {
                 what: "the services and a simulation arrived at different weights".into(),
