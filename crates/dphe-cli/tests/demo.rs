@@ -50,7 +50,7 @@ fn demo_succeeds_and_writes_a_report_and_a_model() {
     for user in users {
         let similarity = |name: &str| user["similarity"][name].as_f64().unwrap();
         assert!(similarity("plain") > 0.5, "the plain update shows the picture: {user}");
-        assert!(similarity("sealed").abs() < 0.15, "the sealed update is noise: {user}");
+        assert!(similarity("sealed").abs() < 0.2, "the sealed update is noise: {user}");
     }
     let page = std::fs::read_to_string(directory.join("dphe-demo/report.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 2);

@@ -14,7 +14,7 @@ use crate::cli::CliError;
 use crate::fashion::{self, CLASSES, SIDE};
 use crate::files;
 use crate::page::{Figure, Page, PictureRow, Tile};
-use crate::terminal::{Tone, coloured, percent, print_columns, print_text};
+use crate::terminal::{Tone, coloured, counted, percent, print_columns, print_text};
 
 /// The results of the task.
 pub(super) struct Run {
@@ -172,11 +172,11 @@ impl Outcome<'_> {
     fn costs(&self) -> String {
         let seconds = |duration: Duration| Unit::Seconds.write(duration.as_secs_f64());
         format!(
-            "{}: {} for the key, {} for {} rounds; {} per update",
+            "{}: {} for the key, {} for {}; {} per update",
             seconds(self.total),
             seconds(self.run.key_time),
             seconds(self.run.rounds_time),
-            self.run.accuracies.len(),
+            counted(self.run.accuracies.len(), "round", "rounds"),
             Unit::Bytes.write(self.run.bytes as f64)
         )
     }
