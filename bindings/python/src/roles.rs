@@ -6,8 +6,8 @@ use std::time::Instant;
 use dphe::scheme::RoundParams;
 use dphe::wire::{OpenedBytes, PublicSum, PublishedBytes, RoleKind, role_bytes_round, sealed_update_bytes};
 use dphe::{
-    AggregatorKeys, Blinds, ClipRule, Error, NoiseMode, Profile, Receipts, Round, SealedSum, SealedUpdate,
-    SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, UserId, UserKeys, WeightSum,
+    AggregatorKeys, Blinds, ClipRule, Digest, Error, NoiseMode, Profile, Receipts, Round, SealedSum,
+    SealedUpdate, SparseVector, TaskConfig, TaskId, TaskParams, Threads, Update, UserId, UserKeys, WeightSum,
 };
 use dphe_paillier::{hazmat, simple};
 use pyo3::buffer::PyBuffer;
@@ -290,19 +290,21 @@ impl KeyGenerator {
         &self,
         py: Python<'py>,
         sum: &[u8],
+        context: [u8; 32],
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let threads = convert::threads(threads)?;
         let mut rng = simple::os_rng().map_err(exception)?;
         let opened = locked(py, &self.0, |state| {
             state.process.check()?;
-            let hash: [u8; 32] = Sha256::digest(sum).into();
+            let hash: [u8; 32] = Sha256::new().chain_update(context).chain_update(sum).finalize().into();
             if let Some((last, opened)) = &state.last
                 && *last == hash
             {
                 return Ok(opened.clone());
             }
             let sum = SealedSum::from_role_bytes(sum, state.generator.task())?;
+            let sum = sum.with_ticket(Digest::from_bytes(context));
             let (params, users) = (Arc::clone(sum.params()), sum.users().to_vec());
             let sum = state.generator.open(sum, &mut rng, threads)?;
             let opened = OpenedBytes { users, sum }.to_role_bytes(&params);
@@ -423,14 +425,15 @@ impl User {
     fn seal_dense<'py>(
         &self,
         py: Python<'py>,
-        number: u64,
+        round_id: (u64, [u8; 32]),
         part: Bound<'py, PyAny>,
         dense: Elements<f64>,
         threads: Option<usize>,
     ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        let (number, threads) = (round(number)?, convert::threads(threads)?);
+        let (number, context, threads) = (round(round_id.0)?, round_id.1, convert::threads(threads)?);
         self.once(py, number, |user| {
-            update_bytes(py, &seal_in_parts(py, user, number, &part, &dense, threads)?)
+            let params = round_params(py, user.task(), number, context)?;
+            update_bytes(py, &seal_in_parts(py, user, &params, &part, &dense, threads)?)
         })
     }
 
@@ -438,26 +441,28 @@ impl User {
     fn seal_sparse<'py>(
         &self,
         py: Python<'py>,
-        number: u64,
+        round_id: (u64, [u8; 32]),
         entries: (Elements<u32>, Elements<f64>),
         dense: Elements<f64>,
         threads: Option<usize>,
     ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        let (number, threads) = (round(number)?, convert::threads(threads)?);
+        let (number, context, threads) = (round(round_id.0)?, round_id.1, convert::threads(threads)?);
         self.once(py, number, |user| {
             let (indices, values) = (entries.0.to_vec(), entries.1.to_vec());
             let vector = SparseVector::new(user.task().dimension(), indices, values);
-            let sealed = seal(py, user, number, vector.map_err(protocol_exception)?, &dense, threads)?;
+            let params = round_params(py, user.task(), number, context)?;
+            let sealed = seal(py, user, &params, vector.map_err(protocol_exception)?, &dense, threads)?;
             update_bytes(py, &sealed)
         })
     }
 
     /// Checks a published sum and returns it.
-    fn check(&self, py: Python<'_>, sum: &[u8]) -> PyResult<Sum> {
+    fn check(&self, py: Python<'_>, sum: &[u8], context: [u8; 32]) -> PyResult<Sum> {
         let (user, next) = self.state(|state| (Arc::clone(&state.user), state.next));
         let checked = uninterrupted(py, || {
             let round = role_bytes_round(sum, RoleKind::PublishedSum, user.task())?;
-            let params = Arc::new(RoundParams::new(user.task(), round));
+            let params = RoundParams::new(user.task(), round).with_ticket(Digest::from_bytes(context));
+            let params = Arc::new(params);
             let published = PublishedBytes::from_role_bytes(sum, &params, user.keys().encryption_key())?;
             // Nothing tells that it was opened in this round, and checking it forgets all rounds up to it.
             let next = next.max(user.first_round());
@@ -553,10 +558,11 @@ impl Aggregator {
     }
 
     /// Starts to collect the updates of a round.
-    fn begin(&self, py: Python<'_>, number: u64) -> PyResult<Collecting> {
+    fn begin(&self, py: Python<'_>, number: u64, context: [u8; 32]) -> PyResult<Collecting> {
         let number = round(number)?;
         locked(py, &self.0, |aggregator| {
-            let collecting = aggregator.begin(number);
+            let params = RoundParams::new(aggregator.task(), number).with_ticket(Digest::from_bytes(context));
+            let collecting = aggregator.begin_in(Arc::new(params));
             Collecting {
                 // The seeds of the round are forgotten with `collecting`.
                 aggregator: aggregator.without_seeds(),
@@ -728,33 +734,41 @@ impl Sum {
     }
 }
 
+/// Computes the parameters of a round in which masks and checks depend on `context`, or on nothing if it is zero.
+fn round_params(
+    py: Python<'_>,
+    task: &TaskParams,
+    number: Round,
+    context: [u8; 32],
+) -> PyResult<RoundParams> {
+    uninterrupted(py, || RoundParams::new(task, number).with_ticket(Digest::from_bytes(context)))
+}
+
 /// Seals a sparse vector.
 fn seal(
     py: Python<'_>,
     user: &dphe::User,
-    number: Round,
+    params: &RoundParams,
     vector: SparseVector,
     dense: &[f64],
     threads: Threads,
 ) -> PyResult<SealedUpdate> {
     let mut rng = simple::os_rng().map_err(exception)?;
     let update = Update::new(vector).with_dense(dense.to_vec());
-    uninterrupted(py, || user.seal(number, &update, &mut rng, threads))?.map_err(protocol_exception)
+    uninterrupted(py, || user.seal_in(params, &update, &mut rng, threads))?.map_err(protocol_exception)
 }
 
 /// Seals a vector with a public support in chunks, between which Python handles signals.
 fn seal_in_parts(
     py: Python<'_>,
     user: &dphe::User,
-    number: Round,
+    params: &RoundParams,
     part: &Bound<'_, PyAny>,
     dense: &[f64],
     threads: Threads,
 ) -> PyResult<SealedUpdate> {
     let mut rng = simple::os_rng().map_err(exception)?;
-    let params = uninterrupted(py, || RoundParams::new(user.task(), number))?;
-    let mut sealing =
-        uninterrupted(py, || user.begin_seal(&params, &mut rng))?.map_err(protocol_exception)?;
+    let mut sealing = uninterrupted(py, || user.begin_seal(params, &mut rng))?.map_err(protocol_exception)?;
     let count = sealing.missing().saturating_sub(dense.len());
     let (mut start, mut size) = (0, FIRST);
     while start < count {

@@ -683,6 +683,44 @@ def test_the_check_covers_how_many_users_there_are_but_not_which(parties: Callab
 
 
 @pytest.mark.parametrize("profile", ["full", "sparse"])
+def test_a_sum_is_bound_to_the_context_of_its_updates(parties: Callable[..., Parties], profile: str) -> None:
+    mine, other = bytes(range(32)), bytes(32)
+    vector = np.full(40, 0.25)
+
+    def collect(contexts: list[bytes | None], context: bytes | None) -> tuple[Parties, Collecting, bytes]:
+        all_parties = parties(profile=profile, capacity=40)
+        collecting = all_parties.aggregator.begin(1, context=context)
+        for user, own in zip(all_parties.users, contexts, strict=True):
+            collecting.accept(user.seal(1, vector, context=own))
+        return all_parties, collecting, collecting.finish()
+
+    all_parties, collecting, total = collect([mine] * 3, mine)
+    published = collecting.publish(all_parties.generator.open(total, context=mine))
+    if profile == "full":
+        with pytest.raises(RoundFailed):
+            all_parties.users[1].check(published, context=other)
+    assert all_parties.users[0].check(published, context=mine).weights[0] == 0.75
+    # one user, the aggregator or the key generator has another one
+    for contexts, begun, opened in (
+        ([mine, mine, other], mine, mine),
+        ([mine] * 3, other, mine),
+        ([mine] * 3, mine, None),
+    ):
+        if profile == "sparse" and begun == other:
+            continue  # the aggregator has no masks there
+        all_parties, collecting, total = collect(contexts, begun)
+        with pytest.raises(RoundFailed):
+            collecting.decode(collecting.publish(all_parties.generator.open(total, context=opened)))
+        with pytest.raises(Refused):
+            all_parties.generator.open(total, context=mine if opened is None else other)
+    # None stands for zeros
+    all_parties, collecting, total = collect([None, other, None], None)
+    collecting.decode(collecting.publish(all_parties.generator.open(total, context=other)))
+    with pytest.raises(InvalidValue, match="32 bytes"):
+        all_parties.users[0].seal(2, vector, context=b"short")
+
+
+@pytest.mark.parametrize("profile", ["full", "sparse"])
 def test_results_that_were_lost_are_given_again(parties: Callable[..., Parties], profile: str) -> None:
     all_parties = parties(profile=profile, capacity=40)
     sealed = [user.seal(1, np.full(40, 0.25)) for user in all_parties.users]

@@ -531,14 +531,16 @@ class KeyGenerator(_Secret):
         """Return the kit of the aggregator, for the users enrolled so far."""
         return AggregatorKit._of(self._native.aggregator_kit(), self._layout)
 
-    def open(self, sealed_sum: bytes, *, threads: int | None = None) -> bytes:
+    def open(self, sealed_sum: bytes, *, context: bytes | None = None, threads: int | None = None) -> bytes:
         """Open the sum of a round, for :meth:`Collecting.publish`. No other sum of the round can be opened.
+
+        ``context`` is that of :meth:`User.seal`.
 
         The sum that was opened last gives the same result again, for a caller who lost it, as after Ctrl-C.
         A sum of other users than those that it lists gives random numbers (in ``full``) or an error (in ``sparse``).
         """
         _check_threads(threads)
-        return self._native.open(_bytes(sealed_sum, "a sealed sum"), threads)
+        return self._native.open(_bytes(sealed_sum, "a sealed sum"), _context(context), threads)
 
     @property
     def task(self) -> Task:
@@ -603,9 +605,15 @@ class User(_Secret):
         vector: ArrayLike | SparseVector | Mapping[str, Any],
         *,
         dense: ArrayLike = (),
+        context: bytes | None = None,
         threads: int | None = None,
     ) -> bytes:
         """Seal the vector of a round, for :meth:`Collecting.accept`.
+
+        ``context`` is 32 bytes on which the users of a sum have to agree, such as the hash of the model that they
+        started from. The key generator opens a sum for one context, and updates that were sealed for another one make
+        it random numbers (in ``full``) or an error (in ``sparse``). Without masks and a check (``bound=False``), the
+        context has no effect.
 
         ``vector`` is an array, a :class:`SparseVector`, a sparse matrix of scipy with one row, or named arrays if the
         task has a layout. A round cannot be sealed twice, because two updates would reveal what one hides: keep the
@@ -623,6 +631,7 @@ class User(_Secret):
                 f"the dense values have shape {extra.shape} instead of ({task.dense},)", "dimension"
             )
         extra = np.ascontiguousarray(extra, np.float64)
+        round_id = (number, _context(context))
         values = self._read(vector)
         if isinstance(values, SparseVector):
             if values.dimension != task.dimension:
@@ -631,10 +640,10 @@ class User(_Secret):
                 )
             if task.profile == "full":
                 part = _sparse_parts(values, number, task)
-                sealed, self._clipped = self._native.seal_dense(number, part, extra, threads)
+                sealed, self._clipped = self._native.seal_dense(round_id, part, extra, threads)
             else:
                 entries = (values.indices, values.values)
-                sealed, self._clipped = self._native.seal_sparse(number, entries, extra, threads)
+                sealed, self._clipped = self._native.seal_sparse(round_id, entries, extra, threads)
             return sealed
         if values.shape != (task.dimension,):
             raise InvalidValue(
@@ -642,14 +651,14 @@ class User(_Secret):
             )
         if task.profile == "full":
             part = _parts(values, number, task)
-            sealed, self._clipped = self._native.seal_dense(number, part, extra, threads)
+            sealed, self._clipped = self._native.seal_dense(round_id, part, extra, threads)
         else:
             indices = np.flatnonzero(values)
             entries = (indices.astype(np.uint32), np.ascontiguousarray(values[indices], np.float64))
-            sealed, self._clipped = self._native.seal_sparse(number, entries, extra, threads)
+            sealed, self._clipped = self._native.seal_sparse(round_id, entries, extra, threads)
         return sealed
 
-    def check(self, published: bytes) -> Sum:
+    def check(self, published: bytes, *, context: bytes | None = None) -> Sum:
         """Check a published sum and return it. The seeds of its round and of all earlier ones are forgotten.
 
         In ``full``, this notices a sum that is not that of as many users as it names. Which users these are is what the
@@ -659,7 +668,7 @@ class User(_Secret):
         generator opened. So only rounds that the user has sealed and the one after them are accepted: end rounds in
         which the user does not take part with :meth:`close`.
         """
-        total = Sum(self._native.check(_bytes(published, "a published sum")), self._task)
+        total = Sum(self._native.check(_bytes(published, "a published sum"), _context(context)), self._task)
         self._native.advance(total.round + 1)
         return total
 
@@ -724,12 +733,12 @@ class Aggregator(_Secret):
         """The number of users enrolled in the task."""
         return self._native.enrolled
 
-    def begin(self, round: int) -> Collecting:
-        """Start to collect the updates of a round."""
+    def begin(self, round: int, *, context: bytes | None = None) -> Collecting:
+        """Start to collect the updates of a round. ``context`` is that of :meth:`User.seal`."""
         number = _round(round)
         if number < self._next:
             raise Refused(f"round {number} is over; the current round is {self._next}", "stale")
-        return Collecting._of(self, self._native.begin(number))
+        return Collecting._of(self, self._native.begin(number, _context(context)))
 
     def close(self, round: int) -> None:
         """End a round. Its seeds and those of all earlier rounds are forgotten."""
@@ -931,6 +940,14 @@ def _exponent(clip: float) -> int:
     if mantissa != 0.5 or not -100 <= exponent - 1 <= 100:
         raise InvalidValue(f"clip is {clip}; use a power of two, such as 0.25 or 8", "range")
     return exponent - 1
+
+
+def _context(context: bytes | None) -> bytes:
+    if context is None:
+        return bytes(32)
+    if len(_bytes(context, "a context")) != 32:
+        raise InvalidValue("a context has 32 bytes", "length")
+    return bytes(context)
 
 
 def _native_key(key: DecryptionKey) -> _core.DecryptionKey:

@@ -143,6 +143,14 @@ impl SealedSum {
         let params = Arc::new(RoundParams::new(task, round));
         Self::from_bytes(input.rest(), &SumParams { params, users, salts, occupied })
     }
+
+    /// Returns the same sum for the round of this ticket, which the bytes do not name. Updates that were sealed for
+    /// another ticket have other masks, so that their sum opens to random numbers.
+    #[must_use]
+    pub fn with_ticket(mut self, ticket: Digest) -> Self {
+        self.params = Arc::new(self.params.with_ticket(ticket));
+        self
+    }
 }
 
 /// An [`OpenedSum`] with its participants.
