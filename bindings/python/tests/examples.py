@@ -1,4 +1,4 @@
-"""Runs the examples in docstrings, in ``docs/python.md`` and in ``examples/python``, and prints how many passed.
+"""Runs the examples in docstrings, on pages of ``docs`` and in ``examples/python``, and prints how many passed.
 
 A script of ``examples/python`` says what it prints in lines that begin with ``# >``. In docstrings and pages, keys of
 one length are generated once, because each takes seconds.
@@ -24,6 +24,11 @@ from dphe.paillier import DecryptionKey
 MODULES = (
     "dphe",
     "dphe.errors",
+    "dphe.flower",
+    "dphe.flower.client",
+    "dphe.flower.key_generator",
+    "dphe.flower.kits",
+    "dphe.flower.server",
     "dphe.layout",
     "dphe.paillier",
     "dphe.phe",
@@ -32,6 +37,7 @@ MODULES = (
     "dphe.phe.util",
     "dphe.roles",
     "dphe.sklearn",
+    "dphe.torch",
     "dphe.vectors",
 )
 
@@ -80,7 +86,11 @@ def main() -> int:
     share_keys()
     ran, failed = run_docstrings()
     root = Path(__file__).resolve().parents[3]
-    pages = [root / "docs" / "python.md", root / "bindings" / "python" / "README.md"]
+    pages = [
+        root / "docs" / "python.md",
+        root / "docs" / "flower.md",
+        root / "bindings" / "python" / "README.md",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         blocks = sum(run_page(page) for page in pages)

@@ -701,11 +701,12 @@ def test_a_sum_is_bound_to_the_context_of_its_updates(parties: Callable[..., Par
             all_parties.users[1].check(published, context=other)
     assert all_parties.users[0].check(published, context=mine).weights[0] == 0.75
     # one user, the aggregator or the key generator has another one
-    for contexts, begun, opened in (
+    cases: list[tuple[list[bytes | None], bytes, bytes | None]] = [
         ([mine, mine, other], mine, mine),
         ([mine] * 3, other, mine),
         ([mine] * 3, mine, None),
-    ):
+    ]
+    for contexts, begun, opened in cases:
         if profile == "sparse" and begun == other:
             continue  # the aggregator has no masks there
         all_parties, collecting, total = collect(contexts, begun)

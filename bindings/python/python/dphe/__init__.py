@@ -6,6 +6,8 @@
 * :mod:`dphe.paillier` encrypts arrays of integers and fixed-point fractions, and computes with the ciphertexts.
 * :mod:`dphe.phe` has the classes of python-paillier, on the same arithmetic.
 * :mod:`dphe.sklearn` has estimators for scikit-learn that learn by encrypted rounds.
+* :mod:`dphe.flower` adds encrypted averages to training with Flower, and :mod:`dphe.torch` turns networks into named
+  arrays.
 * :mod:`dphe.errors` has the exceptions of all modules.
 
 Three users add up their vectors. The aggregator reads none of them, and the key generator opens the sum only:
