@@ -37,7 +37,7 @@ from dphe.flower import (  # noqa: E402
     dphe_mod,
     serve_key_generator,
 )
-from dphe.flower.client import _Node  # noqa: E402
+from dphe.flower.client import _Node, content_context  # noqa: E402
 from dphe.paillier import DecryptionKey  # noqa: E402
 from flwr.app import (  # noqa: E402
     Array,
@@ -443,8 +443,9 @@ def test_a_key_generator_opens_one_sum_per_round_over_restarts(kits: Path) -> No
     assert len(homes) == 4
 
 
-def test_models_of_their_own_for_single_nodes_bring_nothing_out(kits: Path) -> None:
-    """A server sends one node another model than the others, so that its update stands out in the sum."""
+@pytest.mark.parametrize("what", ["arrays", "config"])
+def test_a_server_cannot_single_out_a_node_by_what_it_sends(what: str, kits: Path) -> None:
+    """One node gets another model or step size than the others, so that its update stands out in the sum."""
     grid, homes = deployed(kits)
     generator = FileKeyGenerator(kits / "key-generator")
     strategy = SecureStrategy(FedAvg(), kits / "aggregator.kit", key_generator=generator)
@@ -453,8 +454,15 @@ def test_models_of_their_own_for_single_nodes_bring_nothing_out(kits: Path) -> N
     contexts = {}
     updates = []
     for node in (100, 101, 102):
-        arrays = model(seed=1 if node == 100 else 0)
-        contexts[node] = settings.context("train", arrays)
+        single = node == 100
+        config: dict[str, Any] = {"server-round": 1, "lr": 0.1 if single and what == "config" else 0.0}
+        content = RecordDict(
+            {
+                "arrays": record(model(seed=1 if single and what == "arrays" else 0)),
+                "config": ConfigRecord(config),
+            }
+        )
+        contexts[node] = content_context(settings, "train", content)
         fields: dict[str, Any] = {
             "version": 1,
             "kind": "train",
@@ -464,13 +472,7 @@ def test_models_of_their_own_for_single_nodes_bring_nothing_out(kits: Path) -> N
             "context": contexts[node],
             "included": [],
         }
-        content = RecordDict(
-            {
-                "arrays": record(arrays),
-                "config": ConfigRecord({"server-round": 1}),
-                "dphe": ConfigRecord(fields),
-            }
-        )
+        content["dphe"] = ConfigRecord(fields)
         (name,) = grid.push_messages([Message(content, node, "train")])
         (reply,) = grid.pull_messages([name])
         updates.append(next(iter(reply.content.array_records["arrays"].values())).data)
@@ -511,7 +513,7 @@ def test_a_round_is_sealed_once(kits: Path) -> None:
     def other_model(content: Any) -> None:
         content["arrays"] = record(model(seed=3))
         node = _Node(homes[100])
-        content["dphe"]["context"] = node.settings.context("train", numbers(content["arrays"]))
+        content["dphe"]["context"] = content_context(node.settings, "train", content)
 
     def set_round(number: int) -> Callable[[Any], None]:
         return lambda content: content["dphe"].__setitem__("round", number)
@@ -545,6 +547,7 @@ def test_a_kit_keeps_no_seeds_of_a_round_that_was_sealed(kits: Path) -> None:
         (lambda content: content["dphe"].__setitem__("version", 2), "version"),
         (lambda content: content["dphe"].__setitem__("settings", "0" * 64), "task"),
         (lambda content: content["dphe"].__setitem__("context", bytes(32)), "model"),
+        (lambda content: content["config"].__setitem__("lr", 0.5), "model"),
         (lambda content: content["dphe"].__setitem__("kind", "plain"), "encoding"),
         (lambda content: content["dphe"].__setitem__("kind", "open"), "role"),
         (lambda content: content["dphe"].__setitem__("kind", "evaluate"), "policy"),
@@ -742,6 +745,21 @@ def test_strategies_that_need_single_updates_are_refused(name: str, secret: Decr
     with pytest.raises(Refused, match="need single updates") as refused:
         SecureStrategy(inner, simulation(secret))
     assert refused.value.code == "strategy"
+
+
+def test_strategies_that_ask_nodes_different_things_are_refused(secret: DecryptionKey) -> None:
+    class PerNode(FedAvg):
+        def configure_train(self, *args: Any, **kwargs: Any) -> Iterable[Message]:
+            messages = list(super().configure_train(*args, **kwargs))
+            for message in messages:
+                message.content = copy.deepcopy(message.content)
+                message.content["config"] = ConfigRecord({"lr": 0.1 * (message.metadata.dst_node_id - 100)})
+            return messages
+
+    grid = MemoryGrid(nodes(3, [dphe_mod]))
+    with pytest.raises(InvalidValue, match="different arrays or configurations"):
+        run(SecureStrategy(PerNode(), simulation(secret)), grid, 1)
+    assert not grid.sent
 
 
 def test_other_strategies_are_taken_only_if_the_caller_says_so(secret: DecryptionKey) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -173,7 +175,8 @@ class _Node:
             raise Refused(f"round {number} is over; this node has sealed round {last[0]}", "stale")
         if context != last[1]:
             raise Refused(
-                f"round {number} was sealed for other arrays, and a round is sealed only once", "conflict"
+                f"round {number} was sealed for another model or configuration, and is sealed only once",
+                "conflict",
             )
         _log.info("dphe: round %d was sealed before; the same update is sent again", number)
         return last[2]
@@ -227,7 +230,7 @@ def _train(
 ) -> Message:
     settings = node.settings
     before = _received(settings, message)
-    number, bound = _round(record), _bound(settings, "train", record, before)
+    number, bound = _round(record), _bound(settings, "train", record, message)
     update = node.sealed_before("train", number, bound)
     if update is None:
         reply = _call(message, context, call_next)
@@ -264,8 +267,8 @@ def _evaluate(
     settings = node.settings
     if settings.evaluation != "sealed":
         raise Refused(f"the kit of this node says evaluation={settings.evaluation!r}", "policy")
-    before = _received(settings, message)
-    number, bound = _round(record), _bound(settings, "evaluate", record, before)
+    _received(settings, message)
+    number, bound = _round(record), _bound(settings, "evaluate", record, message)
     update = node.sealed_before("evaluate", number, bound)
     if update is None:
         reply = _call(message, context, call_next)
@@ -315,6 +318,41 @@ def _open(record: Mapping[str, Any], message: Message, where: str) -> Message:
     return Message(content, reply_to=message)
 
 
+def content_context(settings: Settings, channel: Channel, content: Mapping[str, Any]) -> bytes:
+    """Return the hash of what a round asks nodes, without this module's record. Its sum is bound to it.
+
+    An update that answers another model or another configuration does not fit into the sum. Otherwise a server could
+    give one node a model of its own, or give all other nodes a step size of zero, to bring the update of that node out.
+    """
+    state = hashlib.sha256(
+        b"dphe/flower/content/1\0" + channel.encode() + b"\0" + bytes.fromhex(settings.digest)
+    )
+    for name in sorted(content):
+        record = content[name]
+        if name == RECORD:
+            continue
+        state.update(_tagged(["record", name, type(record).__name__, len(record)]))
+        if isinstance(record, ArrayRecord):
+            for key, array in _arrays(record).items():
+                data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+                state.update(_tagged([key, array.dtype.name, list(array.shape)]) + data.tobytes())
+        else:
+            for key in sorted(record):
+                state.update(_tagged([key, _plain(record[key])]))
+    return state.digest()
+
+
+def _tagged(value: Any) -> bytes:
+    data = json.dumps(value).encode()
+    return len(data).to_bytes(8, "little") + data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return ["list", *(_plain(part) for part in value)]
+    return [type(value).__name__, value.hex() if isinstance(value, bytes | float) else value]
+
+
 def wrap(data: bytes) -> Array:
     """Return bytes as an array of Flower, which sends long arrays in parts."""
     return Array(dtype="uint8", shape=(len(data),), stype=STYPE, data=data)
@@ -352,13 +390,11 @@ def _single(message: Message, kind: type, name: str) -> Any:
     return records[0]
 
 
-def _bound(
-    settings: Settings, channel: Channel, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> bytes:
-    """Return the context of the arrays that arrived, which must be the one that the server names."""
-    bound = settings.context(channel, arrays)
+def _bound(settings: Settings, channel: Channel, record: Mapping[str, Any], message: Message) -> bytes:
+    """Return the context of what arrived, which must be the one that the server names."""
+    bound = content_context(settings, channel, message.content)
     if bound != _field(record, "context", bytes):
-        raise Refused("the arrays are not those that the server names for this round", "model")
+        raise Refused("the model or its configuration is not what the server names for this round", "model")
     return bound
 
 

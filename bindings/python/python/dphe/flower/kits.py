@@ -129,22 +129,6 @@ class Settings:
                     "model",
                 )
 
-    def context(self, channel: Channel, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-        """Return the hash of the arrays that a round starts from, to which its sum is bound.
-
-        Updates that started from other arrays do not fit into the sum, so a server cannot give one node a model of its
-        own that brings its update out.
-        """
-        state = hashlib.sha256(
-            b"dphe/flower/model/1\0" + channel.encode() + b"\0" + bytes.fromhex(self.digest)
-        )
-        for name in (*self.layout.names, *self.layout.skipped):
-            array = np.asarray(arrays[name])
-            data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-            state.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode() + b"\0")
-            state.update(data.tobytes())
-        return state.digest()
-
     def weight(self, examples: float) -> int:
         """Return the weight of a node with this number of examples, an integer of at most ``weight_bits`` bits."""
         if self.max_examples is None:

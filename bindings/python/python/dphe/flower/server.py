@@ -29,7 +29,7 @@ from flwr.serverapp.strategy import (
 from numpy.typing import NDArray
 
 from dphe.errors import DpheError, InvalidValue, KeyMismatch, Refused, RoundFailed, TooFewUsers
-from dphe.flower.client import RECORD, VERSION, unwrap, wrap
+from dphe.flower.client import RECORD, VERSION, content_context, unwrap, wrap
 from dphe.flower.files import make_folder, read_file, write_file
 from dphe.flower.key_generator import FileKeyGenerator, SumOpener
 from dphe.flower.kits import (
@@ -374,7 +374,15 @@ class SecureStrategy(Strategy):
         number = self._next[channel]
         self._next[channel] = number + 1
         self._save_numbers()
-        context = self.settings.context(channel, arrays)
+        context = content_context(self.settings, channel, messages[0].content)
+        for message in messages[1:]:
+            if message.content is not messages[0].content and context != content_context(
+                self.settings, channel, message.content
+            ):
+                raise InvalidValue(
+                    "the strategy sends nodes different arrays or configurations, and a sum is bound to one of them",
+                    "model",
+                )
         collecting = self._aggregators[channel].begin(number, context=context)
         self._rounds[channel] = _Round(
             channel, number, context, arrays, messages[0], len(messages), collecting
