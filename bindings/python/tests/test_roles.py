@@ -991,8 +991,8 @@ vector[:1000] = 0.25
 
 def interrupted(work):
     # the signal comes while `work` runs, which does not look for it
-    threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
         work()
         time.sleep(5)
     except KeyboardInterrupt:
