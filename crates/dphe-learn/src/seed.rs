@@ -78,6 +78,39 @@ impl Stream {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Returns a number in `(0, 1]` with 53 random bits.
+    fn positive_unit(&mut self) -> f64 {
+        1.0 - self.unit()
+    }
+
+    /// Returns a normally distributed number with mean 0 and deviation 1 (Marsaglia's polar method).
+    fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * square.ln() / square).sqrt();
+            }
+        }
+    }
+
+    /// Returns the natural logarithm of a gamma distributed number with this shape and scale 1 (Marsaglia and Tsang).
+    /// The number itself may be too small for a float.
+    pub(crate) fn log_gamma_variate(&mut self, shape: f64) -> f64 {
+        // A smaller shape is reached from one that is larger by 1.
+        let boost = if shape < 1.0 { self.positive_unit().ln() / shape } else { 0.0 };
+        let shape = if shape < 1.0 { shape + 1.0 } else { shape };
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            if v > 0.0 && self.positive_unit().ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return d.ln() + v.ln() + boost;
+            }
+        }
+    }
+
     /// Shuffles `items` (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
@@ -121,5 +154,18 @@ mod tests {
             (0..10_000).map(|_| stream.unit()).inspect(|u| assert!((0.0..1.0).contains(u))).sum::<f64>()
                 / 10_000.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    }
+
+    #[test]
+    fn gamma_numbers_have_the_mean_and_variance_of_their_shape() {
+        for shape in [0.3, 1.0, 4.5] {
+            let mut stream = Seed::new(4).stream();
+            let numbers: Vec<f64> = (0..20_000).map(|_| stream.log_gamma_variate(shape).exp()).collect();
+            let mean = numbers.iter().sum::<f64>() / 20_000.0;
+            let variance = numbers.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 20_000.0;
+            // Both are equal to the shape.
+            assert!((mean / shape - 1.0).abs() < 0.06, "{shape}: {mean}");
+            assert!((variance / shape - 1.0).abs() < 0.15, "{shape}: {variance}");
+        }
     }
 }

@@ -135,7 +135,7 @@ pub(super) fn boxed(sources: Vec<Source>) -> Vec<Box<dyn DataSource>> {
 }
 
 /// The number of users and the assignment of samples to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Split {
     pub(crate) users: usize,
     pub(crate) dealing: Dealing,
