@@ -52,6 +52,8 @@ pub struct RoundReport {
     pub average_sparsity: f64,
     /// The strength of L1 in this round, if a controller adjusts it.
     pub strength: Option<f64>,
+    /// The server step of this round; 1 for averages of whole classifiers.
+    pub server_step: f64,
     /// How many values of all users were outside the task's range and were clipped, or `None` if values are not
     /// rounded. In a deployment, each user knows only its own number.
     pub clipped: Option<usize>,

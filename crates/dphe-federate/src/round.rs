@@ -6,7 +6,7 @@
 
 use dphe::{PublicSupport, Round, TaskParams, WeightSum};
 use dphe_learn::linear::{Schedule, Stable};
-use dphe_learn::update::{Learner, LocalTrainer, Payload, Residual, RoundInput};
+use dphe_learn::update::{Learner, LocalTrainer, Payload, Residual, RoundInput, UpdateKind, guarded_step};
 use dphe_learn::{Dataset, Real, Seed};
 
 use crate::average::{Scaling, ValueSum};
@@ -33,7 +33,8 @@ impl RoundRules {
         Ok(Self { task, weighting, trainer, server_step: 1.0, shrink_steps: true })
     }
 
-    /// Multiplies the average of differences by this factor before it is added to the global weights.
+    /// Multiplies the average of differences by this factor before it is added to the global weights. A factor above 1
+    /// is shortened in rounds that it would make diverge (see [`guarded_step`]).
     ///
     /// # Errors
     /// If the factor is not positive.
@@ -133,18 +134,29 @@ impl RoundRules {
     /// # Errors
     /// If the sum does not fit the model, or the next weights are not finite.
     pub fn apply(&self, global: &GlobalWeights, sum: &WeightSum) -> Result<GlobalWeights, Error> {
-        Ok(self.apply_values(global, &ValueSum::of(&self.task, sum))?.global)
+        Ok(self.apply_values(sum.round(), global, &ValueSum::of(&self.task, sum))?.global)
     }
 
     /// As [`RoundRules::apply`], for a sum in floating point.
     ///
     /// # Errors
     /// As [`RoundRules::apply`].
-    pub fn apply_values(&self, global: &GlobalWeights, sum: &ValueSum) -> Result<Applied, Error> {
+    pub fn apply_values(
+        &self,
+        round: Round,
+        global: &GlobalWeights,
+        sum: &ValueSum,
+    ) -> Result<Applied, Error> {
         self.check_model(global)?;
         let scaling = Scaling::of(&self.task, self.weighting, global)?;
         let (sum, density) = scaling.restore(self.trainer.payload().kind(), sum)?;
-        Ok(Applied { global: sum.apply(global, self.server_step)?.into(), density })
+        let server_step = match sum.kind() {
+            UpdateKind::Difference => {
+                guarded_step(self.server_step, round.get(), sum.relative_length(global))
+            }
+            UpdateKind::Weights => 1.0,
+        };
+        Ok(Applied { global: sum.apply(global, server_step)?.into(), density, server_step })
     }
 }
 
@@ -155,6 +167,8 @@ pub struct Applied {
     pub global: GlobalWeights,
     /// The average density of the users' local weights, if the task sums it.
     pub density: Option<f64>,
+    /// The server step: that of the task, or less if it would have changed the weights too much.
+    pub server_step: f64,
 }
 
 /// One user's part of a round.

@@ -1,6 +1,7 @@
 //! One data set, split between users as in a deployment.
 
 use dphe_learn::dataset::{Dealing, deal, shares, split_per_class};
+use dphe_learn::update::UserNumbers;
 use dphe_learn::{Dataset, Labels, Seed, Standardizer};
 
 use crate::Error;
@@ -82,6 +83,20 @@ impl Scenario {
             shares,
             held_out_samples: held_out,
         })
+    }
+
+    /// Returns what a task with these users would state about them, if `users` of them take part in a round. A sample
+    /// with attributes says something about every attribute, so users lack none.
+    pub fn user_numbers(&self, users: usize) -> UserNumbers {
+        let count = self.users.len().max(1) as f64;
+        let samples_per_user = self.users.iter().map(|data| data.len() as f64).sum::<f64>() / count;
+        if self.initial.labels().as_classes("a number of classes").is_err() {
+            return UserNumbers { users, classes: 1, samples_per_user, classes_per_user: None };
+        }
+        let held = |data: &Dataset| data.labels().counts().iter().filter(|&&samples| samples > 0).count();
+        let held = self.users.iter().map(|data| held(data) as f64).sum::<f64>() / count;
+        let classes = self.initial.labels().class_count();
+        UserNumbers { users, classes, samples_per_user, classes_per_user: Some(held) }
     }
 }
 

@@ -34,8 +34,10 @@ pub enum Participation {
 pub struct SimulationParams {
     /// Which users take part.
     pub participation: Participation,
-    /// The factor applied to the average of differences. It is normally 1, and larger if many users with few samples
-    /// dilute each other.
+    /// The factor applied to the average of differences. It is 1 for few users, and larger if many users with few
+    /// samples dilute each other; [`UserNumbers::server_step`] proposes it. Rounds shorten it when they would diverge.
+    ///
+    /// [`UserNumbers::server_step`]: dphe_learn::update::UserNumbers::server_step
     pub server_step: f64,
     /// Whether `rotate` divides its steps by the number of passes over all features, so that rounds converge.
     pub shrink_steps: bool,
@@ -287,7 +289,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
         let round = self.round;
         // The sum has been opened, and a round is opened only once.
         self.round = round.next();
-        let applied = self.rules.apply_values(&self.global, &averaged.sum)?;
+        let applied = self.rules.apply_values(round, &self.global, &averaged.sum)?;
         let (next, strength) = (applied.global, self.steering.map(|steering| steering.strength()));
         if let (Some(steering), Some(density)) = (&mut self.steering, applied.density) {
             steering.observe(density)?;
@@ -310,6 +312,7 @@ impl<A: Average, T: Real> Simulation<A, T> {
             update_sparsity: 1.0 - sent as f64 / (users * next.dimension()) as f64,
             average_sparsity: averaged.sum.sparsity(),
             strength,
+            server_step: applied.server_step,
             clipped: averaged.clipped,
             cost: averaged.cost,
             seconds: stopwatch.runs().then_some(Seconds { train: train.train, ..averaged.seconds }),

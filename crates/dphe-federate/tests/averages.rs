@@ -214,7 +214,7 @@ fn users_are_weighted_by_their_samples() {
         let mut average = toy::encrypted(rules.task(), weighting, 3);
         let updates = updates(&rules, sizes);
         let averaged = average.average(Round::FIRST, &updates, &mut Stopwatch::none()).unwrap();
-        rules.apply_values(&global, &averaged.sum).unwrap().global.into_weights()
+        rules.apply_values(Round::FIRST, &global, &averaged.sum).unwrap().global.into_weights()
     };
     let far = |a: &Weights, b: &Weights| {
         a.flat().iter().zip(b.flat()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)

@@ -11,7 +11,8 @@ use dphe_federate::{
     Average, DpheAverage, Error, Participation, PlainAverage, Simulation, SimulationParams, Stopwatch,
     Weighting, propose,
 };
-use dphe_learn::update::{LocalTrainer, Overflow, Payload};
+use dphe_learn::linear::{Schedule, SgdParams, Stable};
+use dphe_learn::update::{LONGEST_CHANGE, LocalTrainer, Overflow, Payload};
 use dphe_learn::{Dataset, Features, Labels, Seed, Weights};
 
 const BLOCKS: Payload = Payload::LargestBlocks { width: toy::CLASSES, blocks: 4, feedback: 0.9 };
@@ -219,6 +220,7 @@ fn reports_are_json_with_times_of_the_given_clock() {
             "relative_change",
             "round",
             "seconds",
+            "server_step",
             "shards",
             "singles",
             "strength",
@@ -239,11 +241,38 @@ fn reports_are_json_with_times_of_the_given_clock() {
 
 #[test]
 fn diverging_run_ends_with_the_best_weights() {
-    let params = SimulationParams { server_step: 50.0, ..SimulationParams::default() };
+    let params = SimulationParams::default();
     let mut simulation = plain(BLOCKS, 4, params, 1).with_initial_data(toy::data(0, 24)).unwrap();
+    let wild = Stable { step: 1e3, ..Stable::for_features(toy::data(0, 24).features()) };
+    let wild = SgdParams { epochs: 1, ..SgdParams::new(Schedule::Stable(wild)) }.check().unwrap();
+    simulation.set_trainer(LocalTrainer::new(wild, BLOCKS).unwrap()).unwrap();
     let reports = simulation.run(10, &mut Stopwatch::none()).unwrap();
     assert!(reports.len() < 10, "{reports:?}");
     assert_eq!(simulation.global().weights(), &toy::initial());
+}
+
+#[test]
+fn server_steps_that_would_diverge_are_shortened() {
+    for payload in [BLOCKS, Payload::Rotating] {
+        let params = SimulationParams { server_step: 50.0, ..SimulationParams::default() };
+        let mut simulation = plain(payload, 4, params, 1).with_initial_data(toy::data(0, 24)).unwrap();
+        for _ in 0..10 {
+            let report = simulation.round(&mut Stopwatch::none()).unwrap();
+            assert!((1.0..50.0).contains(&report.server_step), "{report:?}");
+            let most = LONGEST_CHANGE / (report.round as f64).sqrt();
+            assert!(report.server_step == 1.0 || report.relative_change <= most * (1.0 + 1e-9), "{report:?}");
+            // the initial weights know all initial samples, and one answer in four is right by chance
+            assert!(report.initial_accuracy.unwrap() > 0.5, "{report:?}");
+        }
+    }
+    // Plain steps are never shortened, and averages of whole classifiers have none.
+    let params = SimulationParams { server_step: 1.0, ..SimulationParams::default() };
+    let report = plain(BLOCKS, 4, params, 1).round(&mut Stopwatch::none()).unwrap();
+    assert_eq!(report.server_step, 1.0);
+    let params = SimulationParams { server_step: 50.0, ..SimulationParams::default() };
+    let whole = Payload::LargestWeights { weights: 40 };
+    let report = plain(whole, 4, params, 1).round(&mut Stopwatch::none()).unwrap();
+    assert_eq!(report.server_step, 1.0);
 }
 
 #[test]

@@ -6,12 +6,14 @@
 mod custom;
 mod payload;
 mod residual;
+mod step;
 mod sum;
 
 pub(crate) use custom::AnyLearner;
 pub use custom::{CustomLearner, FitLocal};
 pub use payload::{Overflow, Payload};
 pub use residual::Residual;
+pub use step::{LONGEST_CHANGE, UserNumbers, guarded_step};
 pub use sum::UpdateSum;
 
 use std::num::NonZeroUsize;

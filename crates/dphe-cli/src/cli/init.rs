@@ -6,8 +6,9 @@ use clap::Args;
 use dphe::{NoiseMode, Profile, TaskId, TaskParams};
 use dphe_features::ReadOptions;
 use dphe_federate::{LearnerSpec, Named as _};
+use dphe_learn::update::UserNumbers;
 use dphe_learn::{Seed, Standardizer, Weights, all_cores};
-use dphe_service::model::{About, Model, Training, VERSION};
+use dphe_service::model::{About, LabelKind, Model, Training, VERSION};
 use dphe_service::samples::Samples;
 use dphe_service::store::check_task;
 use dphe_service::task_file::{TaskFile, template};
@@ -42,6 +43,15 @@ pub(crate) struct Init {
     rounds: u64,
     #[command(flatten)]
     learner: LearnerArgs,
+    /// The server step [default: chosen by the numbers of users, samples per user and classes per user]
+    #[arg(long)]
+    server_step: Option<f64>,
+    /// How many samples a typical user has, to choose the server step [default: enough for a server step of 1]
+    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..))]
+    samples_per_user: Option<u32>,
+    /// Of how many classes a typical user has samples, to choose the server step [default: as many as a random share]
+    #[arg(long, value_name = "CLASSES", requires = "samples_per_user", value_parser = clap::value_parser!(u32).range(1..))]
+    classes_per_user: Option<u32>,
     /// The key length in bits
     #[arg(long, default_value_t = 3072)]
     bits: u32,
@@ -60,6 +70,8 @@ pub(super) const AGGREGATOR: &str = "localhost:7100";
 pub(super) const KEY_GENERATOR: &str = "localhost:7200";
 /// The name of the initial model, beside the task file.
 pub(super) const START: &str = "initial.safetensors";
+/// The number of classes in a task file that nobody has edited.
+const TEMPLATE_CLASSES: usize = 10;
 
 impl Init {
     pub(crate) fn run(self) -> Result<(), CliError> {
@@ -80,6 +92,7 @@ impl Init {
         // without a model, the template's number of features decides the size of steps
         let spec = start.as_ref().map_or_else(|| self.learner.spec(f64::NAN), |(_, spec)| spec.clone());
         let model = start.map(|(model, _)| model);
+        let spec = LearnerSpec { server_step: self.server_step(model.as_ref()), ..spec };
         let task = NewTask {
             name: self.name.as_deref(),
             users: self.users,
@@ -113,6 +126,25 @@ impl Init {
             &format!("Agree on the task file. Then each party runs\n`dphe keygen {file} --request PARTY`."),
         );
         Ok(())
+    }
+
+    /// Chooses the server step by what is stated about users, all of whom are expected to take part.
+    fn server_step(&self, model: Option<&Model>) -> f64 {
+        let proposed = || {
+            let classes = model.map_or(TEMPLATE_CLASSES, |model| match model.about.labels {
+                LabelKind::Classes => model.weights.classes(),
+                // A sample says something about every attribute.
+                LabelKind::Attributes => 1,
+            });
+            let numbers = UserNumbers {
+                users: self.users as usize,
+                classes,
+                samples_per_user: self.samples_per_user.map_or(f64::INFINITY, f64::from),
+                classes_per_user: self.classes_per_user.map(f64::from),
+            };
+            numbers.server_step()
+        };
+        self.server_step.unwrap_or_else(proposed)
     }
 
     /// Reads the last model of another task, from which this one continues.

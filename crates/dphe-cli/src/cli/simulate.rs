@@ -58,6 +58,12 @@ pub(crate) struct Simulate {
     /// With --split duplicated, the number of users per sample; with by-class, the number of pieces per user
     #[arg(long, default_value_t = 2, value_parser = at_most(100_000))]
     pieces: usize,
+    /// With --split dirichlet, how alike users are: 100 is almost alike, and at 0.1 most users have few classes
+    #[arg(long, default_value_t = 0.5)]
+    alpha: f64,
+    /// With --split by-amount, how many times as many samples the last user has as the first
+    #[arg(long, default_value_t = 100.0)]
+    ratio: f64,
     /// The number of rounds
     #[arg(long, default_value_t = 15, value_parser = between(1, 1_000_000))]
     rounds: usize,
@@ -67,9 +73,10 @@ pub(crate) struct Simulate {
     /// Weight users by their number of samples, which stays encrypted
     #[arg(long)]
     weighted: bool,
-    /// The server step; use more than 1 if many users have few samples
-    #[arg(long, default_value_t = 1.0)]
-    server_step: f64,
+    /// The server step, which is shortened in rounds that it would make diverge [default: chosen by the numbers of
+    /// users, samples per user and classes per user]
+    #[arg(long)]
+    server_step: Option<f64>,
     #[command(flatten)]
     learner: LearnerArgs,
     /// The key length in bits
@@ -104,6 +111,12 @@ enum SplitName {
     Duplicated,
     /// Each user has few classes
     ByClass,
+    /// All samples of a class go to one user
+    WholeClasses,
+    /// Users differ in classes and in numbers of samples, by a Dirichlet distribution
+    Dirichlet,
+    /// Users differ in numbers of samples
+    ByAmount,
 }
 
 impl Simulate {
@@ -125,7 +138,10 @@ impl Simulate {
         let scenario = Scenario::new(&samples.data, &self.scenario(), &seed)?;
         let threads = self.threads();
         waiting.set_message("training the initial model, and each user alone for comparison");
-        let start = self.learner.start(&scenario.initial, &seed, threads)?;
+        let mut start = self.learner.start(&scenario.initial, &seed, threads)?;
+        let users = self.participants.unwrap_or(self.users);
+        start.spec.server_step =
+            self.server_step.unwrap_or_else(|| scenario.user_numbers(users).server_step());
         let weighting = match self.weighted {
             true => Weighting::Samples { most: MOST_SAMPLES },
             false => Weighting::Equal,
@@ -149,7 +165,8 @@ impl Simulate {
         let deployed = self.deployed(&samples, &scenario, &initial, &spec, &task);
         let model = self.model(&samples, &scenario, weights, &task, reports.len());
         let reached = model.weights.accuracy(&scenario.held_out, threads)?;
-        let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports, reached);
+        let outcome =
+            Outcome::new(&self, &samples, &scenario, &task, spec.server_step, baselines, reports, reached);
         outcome.print(self.format)?;
         if let Some(directory) = &self.output {
             outcome.write(directory)?;
@@ -178,6 +195,9 @@ impl Simulate {
             SplitName::Disjoint => Dealing::Disjoint,
             SplitName::Duplicated => Dealing::Duplicated { copies: self.pieces },
             SplitName::ByClass => Dealing::ByClass { pieces: self.pieces },
+            SplitName::WholeClasses => Dealing::WholeClasses,
+            SplitName::Dirichlet => Dealing::Dirichlet { alpha: self.alpha },
+            SplitName::ByAmount => Dealing::ByAmount { ratio: self.ratio },
         };
         ScenarioParams {
             users: self.users,
@@ -204,7 +224,7 @@ impl Simulate {
         }
         let mut model = self.model(samples, scenario, initial.clone(), task, 0);
         model.about.training = Training::default();
-        Some((model, LearnerSpec { server_step: self.server_step, ..spec.clone() }))
+        Some((model, spec.clone()))
     }
 
     /// Writes the task file and the initial model. Returns whether there is one.
@@ -279,7 +299,7 @@ impl Simulate {
         let trainer = LocalTrainer::new(start.learner, payload)?;
         let params = SimulationParams {
             participation: self.participants.map_or(Participation::Everyone, Participation::Some),
-            server_step: self.server_step,
+            server_step: start.spec.server_step,
             threads: self.threads(),
             ..SimulationParams::default()
         };

@@ -75,6 +75,18 @@ impl UpdateSum {
         Ok(())
     }
 
+    /// Returns the length of the average relative to that of the global weights: infinite if these are zeros, and not
+    /// a number if both are. Intercepts do not count.
+    pub fn relative_length(&self, global: &Weights) -> f64 {
+        self.flat.iter().map(|sum| (sum / self.total) * (sum / self.total)).sum::<f64>().sqrt()
+            / global.norm()
+    }
+
+    /// Returns whether it is a sum of whole classifiers or of differences.
+    pub fn kind(&self) -> UpdateKind {
+        self.kind
+    }
+
     /// Returns the next global weights. `server_step` multiplies the average of differences. It is normally 1, and
     /// larger if many users with few samples dilute each other. Averages of whole classifiers ignore it.
     ///

@@ -106,8 +106,10 @@ impl Method {
             Self::Noisy(NoisyMethod::Prr10, Norm::Unit) => "PRR10 (unit norm)".to_owned(),
             Self::Noisy(NoisyMethod::Ra12, Norm::None) => "RA12".to_owned(),
             Self::Noisy(NoisyMethod::Ra12, Norm::Unit) => "RA12 (unit norm)".to_owned(),
-            Self::Dphe(recipe) if recipe.server_step == 1.0 => format!("DPHE {}", recipe.variant.name()),
-            Self::Dphe(recipe) => format!("DPHE {}, step {}", recipe.variant.name(), recipe.server_step),
+            Self::Dphe(recipe) => match recipe.server_step {
+                None => format!("DPHE {}", recipe.variant.name()),
+                Some(step) => format!("DPHE {}, step {step}", recipe.variant.name()),
+            },
             Self::Clusters { method, .. } => method.name().to_owned(),
             Self::EncryptionTime(bits) => timing::name(bits),
         }

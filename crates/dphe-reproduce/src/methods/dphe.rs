@@ -114,8 +114,8 @@ pub struct Recipe {
     pub l1_ratio: f64,
     /// A fixed strength of the penalty. Without it, a controller adjusts the strength.
     pub strength: Option<f64>,
-    /// The factor of the mean difference.
-    pub server_step: f64,
+    /// The factor of the mean difference. Without it, it follows from the numbers of users, samples and classes.
+    pub server_step: Option<f64>,
     /// The number of bits of the key.
     pub key_bits: u32,
 }
@@ -130,7 +130,7 @@ impl Recipe {
             sparsity: 0.9,
             l1_ratio: 0.5,
             strength: None,
-            server_step: 1.0,
+            server_step: None,
             key_bits: 2048,
         }
     }
@@ -154,6 +154,7 @@ impl DpheRun {
             ("sparsity".to_owned(), 100.0 * self.mean(|report| report.update_sparsity)),
             ("shards".to_owned(), self.mean(|report| method.shards(report) as f64)),
             ("ciphertexts".to_owned(), method.ciphertexts(self)?),
+            ("server_step".to_owned(), self.mean(|report| report.server_step)),
         ]);
         let mut put = |name: &str, value: Option<f64>| {
             measurement.extend(value.map(|value| (name.to_owned(), value)));
@@ -366,7 +367,10 @@ impl<'a> Dphe<'a> {
     ) -> Result<(Simulation<A>, Vec<RoundReport>), Error> {
         let params = SimulationParams {
             threads: self.threads,
-            server_step: self.recipe.server_step,
+            server_step: self.recipe.server_step.unwrap_or_else(|| {
+                let users = self.scenario.users.len();
+                self.scenario.user_numbers(users).server_step()
+            }),
             ..SimulationParams::default()
         };
         let (users, start, trainer) = (self.scenario.users.clone(), self.start.clone(), self.trainer.clone());

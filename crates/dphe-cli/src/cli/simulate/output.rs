@@ -45,6 +45,8 @@ pub(super) struct Outcome {
     key_bits: u32,
     noise: &'static str,
     slot_bits: u32,
+    /// The server step of the task. Rounds report theirs, which may be shorter.
+    server_step: f64,
     baselines: Baselines,
     /// The accuracy of the final model.
     accuracy: f64,
@@ -59,6 +61,7 @@ impl Outcome {
         samples: &Samples,
         scenario: &Scenario,
         task: &TaskParams,
+        server_step: f64,
         baselines: Baselines,
         rounds: Vec<RoundReport>,
         accuracy: f64,
@@ -77,6 +80,7 @@ impl Outcome {
             key_bits: task.config().key_bits,
             noise: task.config().noise.name(),
             slot_bits: task.slot_bits(),
+            server_step,
             baselines,
             accuracy,
             wanted_rounds: args.rounds,
@@ -93,7 +97,7 @@ impl Outcome {
         print_rows(&ROUND_HEAD, &self.round_rows());
         println!();
         print_rows(&["accuracy on held-out samples", ""], &self.summary());
-        for note in self.ending().iter().map(String::as_str).chain(self.note()) {
+        for note in self.notes() {
             print_text(&format!("\n{note}"));
         }
         Ok(())
@@ -152,6 +156,25 @@ impl Outcome {
                 row
             })
             .collect()
+    }
+
+    fn notes(&self) -> impl Iterator<Item = String> {
+        self.ending().into_iter().chain(self.step()).chain(self.note().map(str::to_owned))
+    }
+
+    /// Says which server step was taken, if it was not 1.
+    fn step(&self) -> Option<String> {
+        let step = self.server_step;
+        let shortened = self.rounds.iter().filter(|report| report.server_step < step).count();
+        let differences = self.rounds.iter().any(|report| report.server_step != 1.0);
+        (step != 1.0 && (differences || shortened == 0)).then(|| match shortened {
+            0 => format!("The server step was {step}."),
+            _ => format!(
+                "The server step was {step}. {shortened} of {} rounds shortened it, because it would have changed the \
+                 weights too much.",
+                self.rounds.len()
+            ),
+        })
     }
 
     /// Explains why there are fewer rounds than asked for.
@@ -229,8 +252,8 @@ impl Outcome {
             plot("Time per step, over all users", Unit::Seconds, &seconds, true),
         ]);
         page.heading("All rounds").table(&ROUND_HEAD, &self.round_rows());
-        for note in self.ending().iter().map(String::as_str).chain(self.note()) {
-            page.paragraph(note);
+        for note in self.notes() {
+            page.paragraph(&note);
         }
         page.paragraph(
             "Accuracies are means over classes. Times are of one machine that runs all parties. A deployment does not \
