@@ -30,6 +30,8 @@ pub enum DpheVariant {
     SparseWeights,
     /// Whole classifiers that L1 makes sparse, with the L1 problem solved by a batch method.
     SolvedWeights,
+    /// The largest weights of whole classifiers, without a penalty that shrinks them (`w-topk`).
+    LargestWeights,
     /// The largest differences (`d-topk`).
     LargestDifferences,
     /// The features with the largest differences (`d-block`).
@@ -40,9 +42,10 @@ pub enum DpheVariant {
 
 impl DpheVariant {
     /// All variants.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SparseWeights,
         Self::SolvedWeights,
+        Self::LargestWeights,
         Self::LargestDifferences,
         Self::LargestBlocks,
         Self::Rotating,
@@ -52,6 +55,7 @@ impl DpheVariant {
     pub fn payload(self) -> PayloadName {
         match self {
             Self::SparseWeights | Self::SolvedWeights => PayloadName::WL1,
+            Self::LargestWeights => PayloadName::WTopk,
             Self::LargestDifferences => PayloadName::DTopk,
             Self::LargestBlocks => PayloadName::DBlock,
             Self::Rotating => PayloadName::Rotate,
@@ -79,7 +83,7 @@ impl DpheVariant {
     pub fn profile(self) -> Profile {
         match self {
             Self::SparseWeights | Self::SolvedWeights => Profile::Paper,
-            Self::LargestDifferences | Self::LargestBlocks => Profile::Sparse,
+            Self::LargestWeights | Self::LargestDifferences | Self::LargestBlocks => Profile::Sparse,
             Self::Rotating => Profile::Full,
         }
     }
@@ -89,7 +93,7 @@ impl DpheVariant {
         match self {
             Self::SparseWeights => 8,
             Self::SolvedWeights => 4,
-            Self::LargestDifferences | Self::LargestBlocks => 10,
+            Self::LargestWeights | Self::LargestDifferences | Self::LargestBlocks => 10,
             Self::Rotating => 15,
         }
     }
