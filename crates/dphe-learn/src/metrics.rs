@@ -6,7 +6,7 @@ mod ranking;
 
 pub use classification::{ConfusionMatrix, accuracy, attribute_accuracy, mean_per_class_accuracy};
 pub use clustering::{AdjustedMutualInformation, adjusted_mutual_information};
-pub use ranking::{MeanAveragePrecision, average_precision, mean_average_precision};
+pub use ranking::{MeanAveragePrecision, area_under_roc, average_precision, mean_average_precision};
 
 use crate::Error;
 

@@ -10,12 +10,14 @@ mod detection;
 mod example;
 mod feature_file;
 mod layout;
+mod medical;
 mod youtube8m;
 
 pub use caltech::caltech;
 pub use celeba::celeba;
 pub use detection::{detection, lifelog};
 pub use example::{Video, parse_video};
+pub use medical::medical;
 pub use youtube8m::{YouTube8m, youtube8m};
 
 use dphe_learn::dataset::shares;

@@ -10,6 +10,7 @@ mod results;
 mod settings;
 mod table1;
 mod table2;
+mod users;
 
 pub use attributes::{AttributeSource, AttributeSplit};
 pub use clustering::clustering;
@@ -19,3 +20,4 @@ pub use recognition::{AttributeTask, recognition};
 pub use settings::{Encryption, Settings, Source};
 pub use table1::table1;
 pub use table2::table2;
+pub use users::{USERS, users};

@@ -13,7 +13,7 @@ use dphe_features::tfrecord::write_record;
 use dphe_features::{FeatureTable, TableLabels, write_npz};
 use dphe_learn::Seed;
 use dphe_reproduce::Error;
-use dphe_reproduce::data::{YouTube8m, caltech, celeba, detection, lifelog, parse_video, youtube8m};
+use dphe_reproduce::data::{YouTube8m, caltech, celeba, detection, lifelog, medical, parse_video, youtube8m};
 use records::{Mutations, example};
 use tempfile::TempDir;
 
@@ -40,6 +40,38 @@ fn names(names: &[&str]) -> Vec<String> {
 /// Makes a table of three features per sample, all equal to the number of the sample.
 fn table(samples: usize) -> FeatureTable {
     FeatureTable::new(3, (0..3 * samples).map(|i| (i / 3) as f32).collect()).unwrap()
+}
+
+#[test]
+fn medical_images_are_split_by_their_directories_or_at_random() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path();
+    let write = |labels: Vec<usize>, classes: &[&str], files: &[&str]| {
+        let labelled = table(labels.len()).with_labels(TableLabels::Classes(labels), names(classes)).unwrap();
+        let named = if files.is_empty() { labelled } else { labelled.with_files(names(files)).unwrap() };
+        write_npz(&path.join("features.npz"), &named).unwrap();
+    };
+    let files = ["train/a.png", "test/b.png", "train/c.png", "test/d.png", "train/e.png"];
+    write(vec![1, 0, 0, 1, 1], &["well", "ill"], &files);
+    let found = medical(path).unwrap();
+    assert_eq!((found.train.len(), found.held_out.len(), found.names), (3, 2, names(&["ill"])));
+    let positive = |sample| found.train.labels().is_positive(sample, 0);
+    assert_eq!([0, 1, 2].map(positive), [true, false, true]);
+    assert_eq!(found.held_out.features().values(), [1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
+
+    write((0..40).map(|i| i % 2).collect(), &["well", "ill"], &[]);
+    let found = medical(path).unwrap();
+    assert_eq!((found.train.len(), found.held_out.len()), (28, 12));
+
+    let refuse = |says: &str| expect(medical(path), "features.npz", says, "medical-images");
+    write(vec![0, 1, 2], &["a", "b", "c"], &[]);
+    refuse("3 classes, not two");
+    write(vec![1, 0, 0, 1, 1], &["well", "ill"], &["train/a", "test/b", "train/c", "d", "train/e"]);
+    refuse("neither in train/ nor in test/");
+    write(vec![1, 0, 0, 1, 1], &["well", "ill"], &["train/a", "test/b", "train/c", "test/d", "train/e"]);
+    assert!(medical(path).is_ok());
+    write(vec![1, 0, 0, 0, 1], &["well", "ill"], &["train/a", "test/b", "train/c", "test/d", "train/e"]);
+    refuse("the test samples are all of one class");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use dphe_federate::Stopwatch;
 use dphe_learn::{Dataset, Labels};
 use dphe_reproduce::experiments::{
     AttributeSource, AttributeSplit, AttributeTask, Encryption, Grid, Settings, Source, clustering, figure4,
-    recognition, table1, table2,
+    recognition, table1, table2, users,
 };
 use dphe_reproduce::{Cell, Error, Experiment, Findings, Measured, RunId};
 
@@ -148,7 +148,7 @@ fn figure4_encrypts_runs_of_up_to_25_users() {
     assert_eq!(findings.plots.len(), 2);
     let points = |plot: usize| findings.plots[plot].series[1].1.clone();
     assert_eq!(points(0).iter().map(|(x, _)| *x).collect::<Vec<_>>(), [5.0, 10.0, 25.0, 50.0]);
-    // larger steps are only for users with few samples
+    // the plain step is shown beside the chosen one only for users with few samples
     assert_eq!(findings.plots[0].series.len(), 2);
     assert_eq!(findings.plots[1].series[2].1.len(), 2);
     let encrypted = |users: u32| {
@@ -159,10 +159,28 @@ fn figure4_encrypts_runs_of_up_to_25_users() {
 }
 
 #[test]
+fn users_who_differ_take_larger_server_steps() {
+    let settings = Settings { runs: 1, rounds: Some(3), ..settings() };
+    let (measured, findings) = measure(&users(source(), settings, &[5, 20]));
+    assert_eq!(findings.plots.len(), 4);
+    assert!(findings.plots.iter().all(|plot| plot.series.len() == 5));
+    let step = |what: &str| measured[&RunId { what: what.to_owned(), seed: 0 }]["server_step"];
+    assert_eq!(step("equal shares/5/DPHE rotate"), 1.0);
+    assert!(step("by class/5/DPHE rotate") > 1.0);
+    assert!(step("by class/20/DPHE rotate") > step("by class/5/DPHE rotate"));
+    // averages of whole classifiers have no server step
+    assert_eq!(step("by class/20/DPHE w-topk"), 1.0);
+    assert_eq!(findings.claims.iter().filter(|claim| claim.text.contains("any number of users")).count(), 12);
+}
+
+#[test]
 fn recognition_of_derived_attributes_beats_a_constant_answer() {
-    for (task, floor) in
-        [(AttributeTask::Faces, 80.0), (AttributeTask::Places, 0.9), (AttributeTask::Videos, 0.7)]
-    {
+    for (task, floor) in [
+        (AttributeTask::Faces, 80.0),
+        (AttributeTask::Places, 0.9),
+        (AttributeTask::Videos, 0.7),
+        (AttributeTask::Medical, 0.95),
+    ] {
         let source = AttributeSource::stand_in(source(), task);
         let (_, findings) = measure(&recognition(task, source, settings()));
         assert!(findings.notes[0].contains("attributes of the classes of digits"));

@@ -13,7 +13,8 @@ use dphe::Profile;
 use dphe_federate::Stopwatch;
 use dphe_reproduce::attacks::Attacks;
 use dphe_reproduce::experiments::{
-    AttributeTask, Encryption, FIGURE4_USERS, Settings, clustering, figure4, recognition, table1, table2,
+    AttributeTask, Encryption, FIGURE4_USERS, Settings, USERS, clustering, figure4, recognition, table1,
+    table2, users,
 };
 use dphe_reproduce::leaks::Leaks;
 use dphe_reproduce::{Experiment, Measured};
@@ -35,7 +36,8 @@ pub(crate) struct Reproduce {
     /// The experiment
     #[arg(value_enum)]
     name: Name,
-    /// A directory with data sets (caltech101, caltech256, celeba, lifelog, youtube8m) or with features; see
+    /// A directory with data sets (caltech101, caltech256, celeba, lifelog, youtube8m, medical or
+    /// chest-xray) or with features; see
     /// docs/reproduction.md
     #[arg(long, value_name = "DIR")]
     data_sets: Option<PathBuf>,
@@ -88,12 +90,16 @@ enum Name {
     Table2,
     /// The effect of the number of users
     Figure4,
+    /// Many users, and users who differ, with every payload
+    Users,
     /// Attributes of faces
     Celeba,
     /// Detection of sensitive places
     Lifelog,
     /// Attributes of videos
     Youtube8m,
+    /// Medical images: hospitals together and alone
+    Medical,
     /// Clustering with sparse centres
     Clustering,
     /// What a single plain update leaks
@@ -105,13 +111,15 @@ enum Name {
 }
 
 impl Name {
-    const EACH: [Self; 9] = [
+    const EACH: [Self; 11] = [
         Self::Table1,
         Self::Table2,
         Self::Figure4,
+        Self::Users,
         Self::Celeba,
         Self::Lifelog,
         Self::Youtube8m,
+        Self::Medical,
         Self::Clustering,
         Self::Leaks,
         Self::Attacks,
@@ -254,9 +262,14 @@ impl Reproduce {
                 let users = if self.quick { &FIGURE4_USERS[..3] } else { &FIGURE4_USERS };
                 Box::new(figure4(sources.main()?, settings, users))
             }
+            Name::Users => {
+                let numbers = if self.quick { &USERS[..2] } else { &USERS };
+                Box::new(users(sources.main()?, settings, numbers))
+            }
             Name::Celeba => Box::new(recognition(AttributeTask::Faces, sources.faces()?, settings)),
             Name::Lifelog => Box::new(recognition(AttributeTask::Places, sources.places()?, settings)),
             Name::Youtube8m => Box::new(recognition(AttributeTask::Videos, sources.videos()?, settings)),
+            Name::Medical => Box::new(recognition(AttributeTask::Medical, sources.medical()?, settings)),
             Name::Clustering => Box::new(clustering(sources.objects()?, settings)),
             Name::Leaks => {
                 let leaks = Leaks::new("digits", digits::digits()?, settings.runs).with_pictures(8, 16.0);

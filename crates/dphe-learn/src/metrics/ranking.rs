@@ -29,6 +29,30 @@ pub fn average_precision(positive: &[bool], scores: &[f64]) -> Result<Option<f64
     Ok(Some(sum))
 }
 
+/// Returns the area under the receiver operating characteristic: how often a positive sample has a higher score than a
+/// negative one, where equal scores count half. Returns `None` unless there are samples of both kinds.
+///
+/// # Errors
+/// As [`average_precision`].
+pub fn area_under_roc(positive: &[bool], scores: &[f64]) -> Result<Option<f64>, Error> {
+    check_pairs("scores", positive.len(), scores.len())?;
+    if let Some(index) = scores.iter().position(|s| !s.is_finite()) {
+        return Err(Error::NotFinite { what: "score", index });
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+    let (mut lower, mut positives, mut wins) = (0.0, 0.0, 0.0);
+    for equals in order.chunk_by(|&a, &b| scores[a] == scores[b]) {
+        let new = equals.iter().filter(|&&i| positive[i]).count() as f64;
+        let negative = equals.len() as f64 - new;
+        wins += new * (lower + negative / 2.0);
+        lower += negative;
+        positives += new;
+    }
+    let pairs = positives * lower;
+    Ok((pairs > 0.0).then(|| wins / pairs))
+}
+
 /// The average precision of several attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeanAveragePrecision {
@@ -76,6 +100,25 @@ mod tests {
         // a constant score gives the fraction of positives; -0.0 and 0.0 are the same score
         let constant = average_precision(&positive, &[0.0, -0.0, 0.0, 0.0, -0.0]).unwrap().unwrap();
         assert!((constant - 0.6).abs() < 1e-15);
+    }
+
+    #[test]
+    fn area_is_the_share_of_pairs_in_the_right_order() {
+        let positive = [true, false, true, true, false];
+        let scores = [0.9, 0.9, 0.8, 0.1, 0.1];
+        let mut pairs = 0.0;
+        for (&a, &high) in positive.iter().zip(&scores).filter(|(a, _)| **a) {
+            assert!(a);
+            for (_, &low) in positive.iter().zip(&scores).filter(|(b, _)| !**b) {
+                pairs += if high > low { 1.0 } else { f64::from(u8::from(high == low)) / 2.0 };
+            }
+        }
+        assert_eq!(area_under_roc(&positive, &scores).unwrap(), Some(pairs / 6.0));
+        assert_eq!(area_under_roc(&positive, &[0.0, -0.0, 0.0, -0.0, 0.0]).unwrap(), Some(0.5));
+        assert_eq!(area_under_roc(&[false, true], &[1.0, 2.0]).unwrap(), Some(1.0));
+        assert_eq!(area_under_roc(&[false, true], &[2.0, 1.0]).unwrap(), Some(0.0));
+        assert_eq!(area_under_roc(&[true, true], &[2.0, 1.0]).unwrap(), None);
+        assert!(area_under_roc(&[], &[]).is_err() && area_under_roc(&[true], &[f64::NAN]).is_err());
     }
 
     #[test]

@@ -59,8 +59,8 @@ impl AttributeSource {
         };
         let is_digits = source.name == DIGITS;
         let mut table = listed(match (task, is_digits) {
-            (AttributeTask::Places, true) => RARE_DIGITS,
-            (AttributeTask::Places, false) => SCREENS,
+            (AttributeTask::Places | AttributeTask::Medical, true) => RARE_DIGITS,
+            (AttributeTask::Places | AttributeTask::Medical, false) => SCREENS,
             (AttributeTask::Faces | AttributeTask::Videos, true) => OF_DIGITS,
             (AttributeTask::Faces | AttributeTask::Videos, false) => OF_OBJECTS,
         });

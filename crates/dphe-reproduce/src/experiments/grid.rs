@@ -193,7 +193,15 @@ impl Grid {
             Method::Pooled(steps) => held_out(&baseline::pooled(scenario, steps, &at, threads)?),
             Method::Initial => held_out(&baseline::initial(scenario, &at, threads)?),
             Method::Alone => {
-                Ok(Measurement::from([("accuracy".to_owned(), baseline::alone(scenario, &at, threads)?)]))
+                let each = baseline::alone(scenario, &at, threads)?;
+                let each = each.iter().map(held_out).collect::<Result<Vec<_>, _>>()?;
+                let mut mean = Measurement::new();
+                for (name, value) in each.iter().flatten() {
+                    *mean.entry(name.clone()).or_default() += value / each.len() as f64;
+                    let best = mean.entry(format!("best {name}")).or_insert(f64::NEG_INFINITY);
+                    *best = best.max(*value);
+                }
+                Ok(mean)
             }
             Method::Noisy(method, norm) => {
                 let data = NoisyScenario::new(scenario, norm)?;

@@ -6,7 +6,6 @@ use dphe_federate::Scenario;
 use dphe_learn::linear::{Penalty, Schedule, Sgd, SgdParams, Stable};
 use dphe_learn::{Seed, Weights};
 
-use super::accuracy;
 use crate::Error;
 
 /// Returns a learner of classifiers with hinge loss.
@@ -71,17 +70,13 @@ pub fn constant(scenario: &Scenario) -> Result<Weights, Error> {
     Ok(Weights::new(width, vec![0.0; width * intercepts.len()], intercepts)?)
 }
 
-/// Returns the mean accuracy, in per cent, of users who each train alone, starting from the public classifier.
+/// Returns the classifiers of users who each train alone, starting from the public classifier.
 ///
 /// # Errors
 /// Returns an error if the weights diverge.
-pub fn alone(scenario: &Scenario, seed: &Seed, threads: NonZeroUsize) -> Result<f64, Error> {
+pub fn alone(scenario: &Scenario, seed: &Seed, threads: NonZeroUsize) -> Result<Vec<Weights>, Error> {
     let start = initial(scenario, seed, threads)?;
     let learner = sgd(stable(scenario), Penalty::DEFAULT, 20, threads)?;
-    let mut sum = 0.0;
-    for (user, data) in scenario.users.iter().enumerate() {
-        let own = learner.fit_from(&start, data, &seed.derive("alone", user as u64))?;
-        sum += accuracy(&own, &scenario.held_out, threads)?;
-    }
-    Ok(sum / scenario.users.len() as f64)
+    let fit = |(user, data)| Ok(learner.fit_from(&start, data, &seed.derive("alone", user as u64))?);
+    scenario.users.iter().enumerate().map(fit).collect()
 }

@@ -14,6 +14,8 @@ use crate::cli::CliError;
 /// The number of public samples to take from sets that have none, as in the paper.
 const LIFELOG_INITIAL: usize = 132;
 const YOUTUBE8M_INITIAL: usize = 50_000;
+/// The number of public medical images.
+const MEDICAL_INITIAL: usize = 100;
 
 pub(super) struct Sources {
     directory: Option<PathBuf>,
@@ -59,7 +61,7 @@ impl Sources {
             objects.push(Source { name: name.unwrap_or_else(|| "features".into()), ..source });
         }
         if objects.is_empty() {
-            let others = ["celeba", "lifelog", "youtube8m"];
+            let others = ["celeba", "lifelog", "youtube8m", "medical", "chest-xray"];
             if let Some(directory) = &self.directory
                 && !others.iter().any(|name| self.part(name).is_some())
             {
@@ -105,6 +107,15 @@ impl Sources {
             }
             None => self.stand_in(AttributeTask::Videos),
         }
+    }
+
+    pub(super) fn medical(&mut self) -> Result<AttributeSource, CliError> {
+        for name in ["medical", "chest-xray"] {
+            if let Some(directory) = self.part(name) {
+                return given(name, data::medical(&directory)?, MEDICAL_INITIAL);
+            }
+        }
+        self.stand_in(AttributeTask::Medical)
     }
 }
 
