@@ -50,7 +50,12 @@ pub(crate) struct Init {
     #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..))]
     samples_per_user: Option<u32>,
     /// Of how many classes a typical user has samples, to choose the server step [default: as many as a random share]
-    #[arg(long, value_name = "CLASSES", requires = "samples_per_user", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "CLASSES",
+        requires = "samples_per_user",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     classes_per_user: Option<u32>,
     /// The key length in bits
     #[arg(long, default_value_t = 3072)]

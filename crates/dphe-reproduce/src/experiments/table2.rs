@@ -18,8 +18,8 @@ const LEARNERS: [DpheVariant; 2] = [DpheVariant::SolvedWeights, DpheVariant::Spa
 /// The paper's rows: sparsity in per cent, accuracy, seconds.
 const PRINTED: [[f64; 3]; 3] = [[0.01, 89.7, 620.0], [79.1, 89.6, 186.0], [95.6, 88.2, 62.0]];
 
-/// The shares of the weights in messages of a fixed size. The blocks carry as much as the paper's rows have nonzeros, in
-/// the paper's order.
+/// The shares of the weights in messages of a fixed size. The blocks carry as much as the paper's rows have nonzeros,
+/// in the paper's order.
 const SHARES: [(DpheVariant, f64); 8] = [
     (DpheVariant::LargestBlocks, 1.0),
     (DpheVariant::LargestBlocks, 0.209),
