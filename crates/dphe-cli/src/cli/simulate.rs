@@ -165,8 +165,8 @@ impl Simulate {
         let deployed = self.deployed(&samples, &scenario, &initial, &spec, &task);
         let model = self.model(&samples, &scenario, weights, &task, reports.len());
         let reached = model.weights.accuracy(&scenario.held_out, threads)?;
-        let outcome =
-            Outcome::new(&self, &samples, &scenario, &task, spec.server_step, baselines, reports, reached);
+        let outcome = Outcome::new(&self, &samples, &scenario, &task, baselines, reports, reached)
+            .with_server_step(spec.server_step);
         outcome.print(self.format)?;
         if let Some(directory) = &self.output {
             outcome.write(directory)?;

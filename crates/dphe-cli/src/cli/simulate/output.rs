@@ -61,7 +61,6 @@ impl Outcome {
         samples: &Samples,
         scenario: &Scenario,
         task: &TaskParams,
-        server_step: f64,
         baselines: Baselines,
         rounds: Vec<RoundReport>,
         accuracy: f64,
@@ -80,12 +79,17 @@ impl Outcome {
             key_bits: task.config().key_bits,
             noise: task.config().noise.name(),
             slot_bits: task.slot_bits(),
-            server_step,
+            server_step: 1.0,
             baselines,
             accuracy,
             wanted_rounds: args.rounds,
             rounds,
         }
+    }
+
+    /// Notes the server step of the task.
+    pub(super) fn with_server_step(self, server_step: f64) -> Self {
+        Self { server_step, ..self }
     }
 
     pub(super) fn print(&self, format: TableFormat) -> Result<(), CliError> {
