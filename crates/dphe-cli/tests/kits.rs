@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use dphe_service::kit::{Fingerprint, Kit};
+use dphe_service::store::{LogStore as _, SqliteStore};
 use support::{Plan, Town};
 
 fn dphe(directory: &Path, args: &[&str]) -> Output {
@@ -244,6 +245,22 @@ fn kit_of_an_older_format_is_refused_with_a_remedy() {
     let join = ["join", "--kit", "kits/user-1", "--data", "d", "--features", "f"];
     let error = refused(town.directory.path(), &join);
     assert!(error.contains("format 2") && error.contains("make new kits with `dphe keygen`"), "{error}");
+    assert!(error.contains("`dphe init --model`") && !error.contains("Set `--kit`"), "{error}");
+}
+
+/// A kit of a new task, and the data directory of a task that the first version of the protocol started.
+#[tokio::test(flavor = "current_thread")]
+async fn data_directory_of_version_1_is_refused_with_a_remedy() {
+    let town = Town::on_free_ports(Plan::default());
+    let data = town.data("aggregator");
+    let mut store = SqliteStore::open(&data).await.unwrap();
+    store.append(&[&b"DPHELOG1"[..], &[1; 300]].concat()).await.unwrap();
+    store.close().await.unwrap();
+    let (kit, data) = ("kits/aggregator", data.to_str().unwrap());
+    let error = refused(town.directory.path(), &["serve", "aggregator", "--kit", kit, "--data", data]);
+    let error = unwrapped(&error);
+    assert!(error.contains("the log was written by version 1 of the protocol"), "{error}");
+    assert!(error.contains("start a new task from its last model with `dphe init --model`"), "{error}");
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl Error {
                  them, its data directory is older than its kit."
                     .into(),
             ),
+            Self::Protocol(dphe::Error::Storage { reason }) if reason.contains("protocol") => Some(
+                "Finish the task with the version that started it. Or start a new task from its last model with `dphe \
+                 init --model`, with new kits from `dphe keygen` and new data directories."
+                    .into(),
+            ),
             Self::Protocol(dphe::Error::Storage { .. }) => Some(
                 "Give each party its own --data directory. If a directory is damaged, read the section on backups in \
                  docs/operations.md before you restore it."

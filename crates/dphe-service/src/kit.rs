@@ -106,6 +106,14 @@ pub enum KitError {
         /// The reason.
         reason: String,
     },
+    /// A kit of an earlier version.
+    #[error("the kit {} has format {format}, but this program reads format {FORMAT}", folder.display())]
+    Format {
+        /// The directory.
+        folder: PathBuf,
+        /// Its format.
+        format: u32,
+    },
     /// Two files do not belong to the same kit.
     #[error("{} does not belong to this kit: {reason}", file.display())]
     Foreign {
@@ -228,6 +236,11 @@ impl KitError {
             Self::NotAKit { .. } => {
                 "Set `--kit` to a directory made by `dphe keygen`, such as kits/user-1.".into()
             }
+            Self::Format { .. } => {
+                "Finish the task with the version that started it. Or make new kits with `dphe keygen`, and start a new \
+                 task from the old model with `dphe init --model`."
+                    .into()
+            }
             Self::Foreign { .. } => {
                 "Copy the whole kit again. Files from different `dphe keygen` runs cannot be mixed.".into()
             }
@@ -319,12 +332,7 @@ impl Kit {
         let file: KitFile =
             toml::from_str(&text).map_err(|error| not_a_kit(format!("kit.toml: {}", error.message())))?;
         if file.format != FORMAT {
-            return Err(not_a_kit(format!(
-                "the kit has format {}, but this program reads format {FORMAT}; make new kits with `dphe keygen`, and \
-                 start the new task from the old model with `dphe init --model`",
-                file.format
-            ))
-            .into());
+            return Err(KitError::Format { folder: folder.into(), format: file.format }.into());
         }
         let party = party_of(&file.party)
             .ok_or_else(|| not_a_kit(format!("kit.toml names an unknown party {:?}", file.party)))?;

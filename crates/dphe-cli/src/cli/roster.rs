@@ -13,6 +13,7 @@ use dphe_service::store::SqliteStore;
 use super::key::prompt;
 use super::{CliError, block_on, os_rng};
 use crate::key_file;
+use crate::terminal::print_entry;
 
 /// Change who takes part in a running task
 #[derive(Subcommand)]
@@ -94,10 +95,11 @@ impl Change {
         for folder in made.kits {
             println!("kit          {} (send it in private)", folder.display());
         }
-        println!(
-            "next         Send the change to all parties. Each runs `dphe roster apply`, compares the hash"
+        print_entry(
+            "next",
+            "Send the change to all parties. Each runs `dphe roster apply`, compares the hash of the roster with the \
+             others, and starts again with `--roster HASH`.",
         );
-        println!("             of the roster with the others, and starts again with `--roster HASH`.");
         Ok(())
     }
 }
@@ -114,10 +116,11 @@ impl Apply {
         for party in applied.replaced {
             println!("replaced     {}", party_name(party));
         }
-        println!(
-            "next         Compare the hash of the roster with several other parties by telephone. Then start"
+        print_entry(
+            "next",
+            "Compare the hash of the roster with several other parties by telephone. Then start this party again with \
+             `--roster` and the hash.",
         );
-        println!("             this party again with `--roster {}`.", applied.roster);
         Ok(())
     }
 }

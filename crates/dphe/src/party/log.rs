@@ -40,6 +40,10 @@ impl LogPoint {
     }
 }
 
+/// How logs begin, and how those of version 1 of the protocol began.
+const MAGIC: &[u8; 8] = b"DPHELOG2";
+const FORMER_MAGIC: &[u8; 8] = b"DPHELOG1";
+
 /// The first byte of a checkpoint. Other records start with another byte.
 const CHECKPOINT: u8 = 0;
 
@@ -156,6 +160,8 @@ impl Log {
                 Ok(recovered)
             } else if bytes.starts_with(&prefix[..others]) {
                 Err(Error::Storage { reason: "the log belongs to another roster of this task" })
+            } else if bytes.starts_with(FORMER_MAGIC) {
+                Err(Error::Storage { reason: "the log was written by version 1 of the protocol" })
             } else {
                 Err(Error::Storage { reason: "the log belongs to another party or task" })
             };
@@ -201,7 +207,7 @@ impl Log {
 
 fn prefix_of(party: PartyId, roster: &Roster) -> Vec<u8> {
     let mut out = Writer::new();
-    out.bytes(b"DPHELOG2");
+    out.bytes(MAGIC);
     out.put(&party);
     out.bytes(roster.task().id().as_bytes());
     out.put(&roster.hash());

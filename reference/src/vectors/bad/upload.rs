@@ -123,6 +123,9 @@ fn body(bad: &mut Bad<'_>) {
         let comment = "the content has another length; it is sealed correctly";
         bad.message(case(11), &format!("upload-content-{id}"), comment, &message, "size");
     }
+    if bad.t.policy().profile == Profile::Full {
+        blinds(bad);
+    }
     let message = with_body(bad, |body| *body = content);
     bad.message(case(11), "upload-not-sealed", "the content without a seal", &message, "size");
     for at in [0, length / 2, length - 1] {
@@ -144,6 +147,21 @@ fn body(bad: &mut Bad<'_>) {
     let mut message = bad.t.get("upload_1").clone();
     message.body.clone_from(&bad.t.get("upload_2").body);
     bad.message(case(1), "upload-body-of-2", "the body of another upload", &message, "encoding");
+}
+
+/// Adds contents that do not begin with one a(u) of 32 bytes. Their ciphertexts are complete.
+fn blinds(bad: &mut Bad<'_>) {
+    let blind = bad.t.sealed[&1].content[..32].to_vec();
+    for (id, length) in [("none", 0), ("short", 31), ("long", 33), ("twice", 64)] {
+        let bytes: Vec<u8> = blind.iter().copied().cycle().take(length).collect();
+        let message = with_content(bad, |content| drop(content.splice(..32, bytes)));
+        let comment = "not one a(u) of 32 bytes before the ciphertexts; it is sealed correctly";
+        bad.message(case(11), &format!("upload-blind-{id}"), comment, &message, "size");
+    }
+    // a salt is random, so any is possible
+    let sealed = &bad.t.sealed[&1];
+    let message = bad.t.upload_of(1, sealed.count(), &[0; 16], &bad.t.encrypt(1, &sealed.content));
+    bad.message(case(11), "upload-salt-zeros", "as it should be, with a salt of zeros", &message, "ok");
 }
 
 /// Adds bodies that A cannot decrypt. Their lengths and hashes are right.
