@@ -219,7 +219,9 @@ impl VectorRules {
         if let Some(index) = differences.iter().position(|value| !value.is_finite()) {
             return Err(dphe_learn::Error::NotFinite { what: "difference", index }.into());
         }
-        let limit = 2f64.powi(self.task.config().clip_exponent.into());
+        // the largest number of the fixed point, so that the residual holds exactly what is not sealed
+        let config = self.task.config();
+        let limit = 2f64.powi(config.clip_exponent.into()) - 2f64.powi(-i32::from(config.scale_bits));
         let mut clipped = 0;
         let mut entries = Vec::new();
         for index in self.chosen(support, &differences) {
@@ -309,11 +311,13 @@ mod tests {
             residual.finish(round(number), included);
             (entries(&made), made.clipped)
         };
-        // the range is 1, so half of the excess of 0.5 stays, and half of the values that were not chosen
-        assert_eq!(update(1, [0.25, -1.5, 0.5, 0.0], true), (vec![(1, -1.0), (2, 0.5)], 1));
-        // a round that does not count leaves the residual as it was: 0.125, -0.25, 0, 0
-        assert_eq!(update(2, [0.5, 0.0, 0.0, 0.25], false), (vec![(0, 0.625), (1, -0.25)], 0));
-        assert_eq!(update(3, [0.0, 0.0, 0.0, 0.0], true), (vec![(0, 0.125), (1, -0.25)], 0));
+        // the range is 1 without the last fractional bit; half of what exceeds it or was not chosen stays
+        let limit = 1.0 - 2f64.powi(-20);
+        assert_eq!(update(1, [0.25, -1.5, 0.5, 0.0], true), (vec![(1, -limit), (2, 0.5)], 1));
+        let rest = (limit - 1.5) / 2.0;
+        // a round that does not count leaves the residual as it was: 0.125, the rest, 0, 0
+        assert_eq!(update(2, [0.5, 0.0, 0.0, 0.25], false), (vec![(0, 0.625), (1, rest)], 0));
+        assert_eq!(update(3, [0.0, 0.0, 0.0, 0.0], true), (vec![(0, 0.125), (1, rest)], 0));
         assert_eq!(update(4, [0.0, 0.0, 0.0, 0.0], true), (vec![], 0));
     }
 
