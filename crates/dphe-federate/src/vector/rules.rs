@@ -123,6 +123,8 @@ impl VectorSpec {
         config.noise = encryption.noise;
         config.outsize = DEFAULT_OUTSIZE;
         config.clip_rule = ClipRule::Clip;
+        // as double numbers, with a header; a task file with a model says its exact length
+        config.max_model_bytes = u32::try_from(u64::from(dimension) * 8 + 64 * 1024).unwrap_or(u32::MAX);
         config.scale_bits = encryption.scale_bits.unwrap_or(SCALE_BITS);
         config.clip_exponent = encryption.clip_exponent.unwrap_or(0);
         if !encryption.bind_sums {
