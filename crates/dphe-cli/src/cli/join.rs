@@ -138,13 +138,13 @@ impl Join {
         // the command line has one of the two
         let data = task_samples(kit, self.features.as_deref().unwrap_or(Path::new("")))?;
         let trainer = LinearTrainer::new(file, kit.roster().task().clone(), data, seed)?;
-        Ok(NewTrainer::Linear(trainer.with_threads(self.common.threads())?))
+        Ok(NewTrainer::Linear(Box::new(trainer.with_threads(self.common.threads())?)))
     }
 }
 
 /// A trainer without its place in the data directory, which is opened later.
 enum NewTrainer {
-    Linear(LinearTrainer),
+    Linear(Box<LinearTrainer>),
     Command(TrainerCommand),
 }
 
