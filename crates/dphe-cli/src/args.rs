@@ -4,6 +4,7 @@ mod features;
 mod kit;
 mod learner;
 mod storage;
+mod tensors;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -15,6 +16,7 @@ pub(crate) use self::learner::{LearnerArgs, at_most, between, share};
 #[cfg(not(feature = "postgres"))]
 pub(crate) use self::storage::NO_DATABASE;
 pub(crate) use self::storage::{DATABASE_VARIABLE, Database, Storage, StorageArgs};
+pub(crate) use self::tensors::TensorArgs;
 
 /// The output of commands that print tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -209,7 +209,8 @@ fn init_creates_a_task_from_public_samples() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("cat, dog"), "{}", text(&output.stdout));
     let task = dphe_service::task_file::TaskFile::read(&here.path().join("task.toml")).unwrap();
-    assert_eq!((task.model.classes, task.model.features, task.task.users), (2, 2, 4));
+    let model = &task.linear().unwrap().model;
+    assert_eq!((model.classes, model.features, task.task.users), (2, 2, 4));
     assert_eq!(task.task.name, "pets \"at\" home");
     let model = dphe_service::model::Model::read(&here.path().join("initial.safetensors")).unwrap();
     assert_eq!(model.about.classes, ["cat", "dog"]);

@@ -87,7 +87,7 @@ fn demo_with_private_positions_can_be_verified() {
 }
 
 /// Starts a demo in a process group of its own, as a shell does.
-fn start_demo(directory: &std::path::Path, more: &[&str]) -> std::process::Child {
+fn start_demo(directory: &Path, more: &[&str]) -> std::process::Child {
     use std::os::unix::process::CommandExt as _;
     Command::new(env!("CARGO_BIN_EXE_dphe"))
         .args(["demo", "--profile=full", "--bits=2048"])

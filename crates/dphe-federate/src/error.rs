@@ -72,6 +72,12 @@ pub enum Error {
         /// What to change.
         remedy: &'static str,
     },
+    /// Vectors have no such payload.
+    #[error("the payload `{payload}` is for linear models; use rotate, all, d-topk or d-block")]
+    VectorPayload {
+        /// The payload.
+        payload: PayloadName,
+    },
     /// The task was made for another model.
     #[error(
         "{what}: the task has {task}, but the model needs {model}; create the task from this model with `propose`"

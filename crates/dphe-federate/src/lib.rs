@@ -8,7 +8,7 @@
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
 //! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
-//! | [`vector`] | vectors of any kind as updates, and sums as averages |
+//! | [`vector`] | vectors of any kind as updates, and sums as averages; rounds of a vector that any program trains |
 //! | `task` | [`propose`] a task for a model |
 //! | `moments` | [`Standardization`]: means and deviations of features from sums over users, without their samples |
 //! | `start` | the [`StartingPoint`] of a simulation: initial weights, learner and task |

@@ -229,7 +229,7 @@ impl<'a> LocalRound<'a> {
         let update = self.trainer.payload().update(self.input(), local.weights(), &mut next)?;
         let scaling = Scaling::of(&self.rules.task, self.rules.weighting, self.global)?;
         let update = scaling.scale(&update, samples)?;
-        residual.pending = Some((self.round, next));
+        residual.await_end(self.round, next);
         Ok(update)
     }
 }
@@ -256,6 +256,11 @@ impl RoundResidual {
     /// Returns the round whose end is not known yet, and the residual that it leaves if its update is in the sum.
     pub fn pending(&self) -> Option<(Round, &Residual)> {
         self.pending.as_ref().map(|(round, residual)| (*round, residual))
+    }
+
+    /// Notes the residual that a round leaves if its update is in the sum.
+    pub(crate) fn await_end(&mut self, round: Round, residual: Residual) {
+        self.pending = Some((round, residual));
     }
 
     /// Ends a round. If the update is not in the sum, everything it carried is still to be sent.

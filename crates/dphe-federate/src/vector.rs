@@ -1,5 +1,9 @@
 //! Vectors of any kind as updates of a task, and sums as averages. Linear models are summed this way, too.
 
+mod rules;
+
+pub use rules::{VectorRules, VectorSpec, VectorUpdate};
+
 use dphe::{SparseVector, TaskParams, Update};
 
 use crate::{Error, ValueSum, Weighting};

@@ -40,6 +40,12 @@ pub enum Error {
     /// A model file cannot be read or written.
     #[error(transparent)]
     ModelFile(#[from] crate::model::ModelError),
+    /// A model of named tensors cannot be used.
+    #[error(transparent)]
+    Tensors(#[from] crate::tensors::TensorError),
+    /// The trainer failed.
+    #[error(transparent)]
+    Trainer(#[from] crate::command_trainer::TrainerError),
     /// The bytes are not a valid model.
     #[error("the model is invalid: {reason}")]
     Model {
@@ -89,6 +95,8 @@ impl Error {
             Self::Kit(error) => error.hint(),
             Self::KeyFile(error) => error.hint(),
             Self::Store(error) => error.hint(),
+            Self::Tensors(error) => error.hint(),
+            Self::Trainer(error) => Some(error.hint().to_owned()),
             Self::Federate(error) => error.hint().map(str::to_owned),
             Self::Listen { .. } => {
                 Some("Pass another address with --listen, or stop the program that uses this one.".into())

@@ -13,7 +13,7 @@
 //! | `roster-2.change` | all | the first change of the roster that was applied; later ones have higher numbers |
 //! | `identity-2.key` | aggregator, secret | the key of its identity from this roster on |
 //! | `dashboard.token` | aggregator, secret | the token of the dashboard |
-//! | `initial.model` | aggregator, users | the initial global weights, whose digest is in the roster |
+//! | `initial.model` | aggregator, users | the initial global weights or tensors, whose digest is in the roster |
 //! | `initial.safetensors` | all, if the task has one | the same with class names and standardisation |
 
 mod change;
@@ -615,7 +615,10 @@ impl Kit {
             let reason = "the file is damaged, or the roster has another initial model".into();
             return Err(KitError::Damaged { file: path, reason }.into());
         }
-        Ok(model)
+        match self.task_file.tensors() {
+            Ok(sections) => Ok(sections.model(model)?.into_bytes()),
+            Err(_) => Ok(model),
+        }
     }
 
     /// Reads the initial model with class names and standardisation, if the task has one.
@@ -624,12 +627,14 @@ impl Kit {
     /// Fails if the file cannot be read, or if its shape is not that of the task.
     pub fn start(&self) -> Result<Option<Model>, Error> {
         let path = self.folder.join(START);
-        if !path.exists() {
+        // tensors have no class names, and their initial model is a safetensors file anyway
+        if self.task_file.tensors().is_ok() || !path.exists() {
             return Ok(None);
         }
         let model = Model::read(&path)?;
         let shape = (model.weights.features(), model.weights.classes());
-        if shape != (self.task_file.model.features as usize, self.task_file.model.classes as usize) {
+        let size = self.task_file.linear()?.model_size();
+        if shape != (size.features, size.classes) {
             return Err(Error::Model { reason: "the initial model does not have the shape of the task" });
         }
         Ok(Some(model))

@@ -3,14 +3,16 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dphe::{PublicSupport, Round, TaskParams, Threads, WeightSum};
+use dphe_federate::vector::VectorRules;
 use dphe_federate::{GlobalWeights, LocalRound, RoundResidual, RoundRules};
 use dphe_learn::update::{Learner, LocalTrainer, Residual};
 use dphe_learn::{Dataset, Real, Seed, all_cores};
 
-use crate::task_file::TaskFile;
+use crate::task_file::{TaskFile, TensorSections, Trained};
 use crate::{Error, files};
 
 /// Makes a user's updates. It runs in its own thread and may take long.
@@ -29,6 +31,32 @@ pub trait Trainer: Send + 'static {
     /// Notes that a round has ended. It is called for every round that ends, even if no update was made for it.
     /// `included` says whether the user's update is known to be in the sum.
     fn finished(&mut self, _round: Round, _included: bool) {}
+
+    /// Returns what stops training from another thread, if the trainer can be stopped.
+    fn stop(&self) -> Option<StopTraining> {
+        None
+    }
+}
+
+/// Stops the training of rounds that are over.
+#[derive(Clone, Debug, Default)]
+pub struct StopTraining(Arc<AtomicU64>);
+
+impl StopTraining {
+    /// Stops training for this round and earlier ones.
+    pub fn up_to(&self, round: Round) {
+        self.0.fetch_max(round.get(), Ordering::Relaxed);
+    }
+
+    /// Stops training for all rounds.
+    pub fn all(&self) {
+        self.0.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Returns whether training for this round has been stopped.
+    pub fn is_stopped(&self, round: Round) -> bool {
+        self.0.load(Ordering::Relaxed) >= round.get()
+    }
 }
 
 /// Makes the aggregator's models.
@@ -46,6 +74,46 @@ pub trait ModelMaker: Send + 'static {
     }
 }
 
+impl<T: Trainer + ?Sized> Trainer for Box<T> {
+    fn make_update(
+        &mut self,
+        round: Round,
+        support: &PublicSupport,
+        model: &[u8],
+    ) -> Result<dphe::Update, Error> {
+        (**self).make_update(round, support, model)
+    }
+
+    fn finished(&mut self, round: Round, included: bool) {
+        (**self).finished(round, included);
+    }
+
+    fn stop(&self) -> Option<StopTraining> {
+        (**self).stop()
+    }
+}
+
+impl<M: ModelMaker + ?Sized> ModelMaker for Box<M> {
+    fn next_model(&mut self, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error> {
+        (**self).next_model(sum, model)
+    }
+
+    fn accuracy(&mut self, model: &[u8]) -> Option<f64> {
+        (**self).accuracy(model)
+    }
+}
+
+/// Returns the model maker of a task, without held-out data.
+///
+/// # Errors
+/// If a number of the task file is out of range.
+pub fn model_maker(task_file: &TaskFile, task: TaskParams) -> Result<Box<dyn ModelMaker>, Error> {
+    Ok(match &task_file.trained {
+        Trained::Linear(_) => Box::new(LinearModelMaker::new(task_file, task)?),
+        Trained::Tensors(_) => Box::new(TensorModelMaker::new(task_file, task)?),
+    })
+}
+
 /// A maker that is used on threads for blocking work.
 pub(crate) type SharedMaker = Arc<Mutex<Box<dyn ModelMaker>>>;
 
@@ -54,8 +122,7 @@ pub struct LinearTrainer<T = f32> {
     rules: RoundRules,
     data: Dataset<T>,
     seed: Seed,
-    residual: RoundResidual,
-    residual_file: Option<PathBuf>,
+    residual: StoredResidual,
 }
 
 impl<T: Real> LinearTrainer<T> {
@@ -64,9 +131,10 @@ impl<T: Real> LinearTrainer<T> {
     /// # Errors
     /// If a number of the task file's learner is out of range, or the data do not have the shape of its model.
     pub fn new(task_file: &TaskFile, task: TaskParams, data: Dataset<T>, seed: Seed) -> Result<Self, Error> {
-        let rules = task_file.rules(task)?;
-        task_file.model_size().check_data(&data).map_err(dphe_federate::Error::from)?;
-        Ok(Self { rules, data, seed, residual: RoundResidual::default(), residual_file: None })
+        let linear = task_file.linear()?;
+        let rules = linear.rules(task)?;
+        linear.model_size().check_data(&data).map_err(dphe_federate::Error::from)?;
+        Ok(Self { rules, data, seed, residual: StoredResidual::default() })
     }
 
     /// Trains with another learner, such as [`Learner::custom`]. The payload stays the task's.
@@ -95,24 +163,8 @@ impl<T: Real> LinearTrainer<T> {
     /// later rounds learn the lost differences again.
     #[must_use]
     pub fn with_residual_file(mut self, path: PathBuf) -> Self {
-        if path.exists() {
-            match read_residual(&path) {
-                // The residual of another task would make every round fail.
-                Some(residual) if residual.fits(self.rules.task().dimension()) => self.residual = residual,
-                _ => {
-                    tracing::warn!(file = %path.display(), "the residual cannot be read and is reset");
-                }
-            }
-        }
-        self.residual_file = Some(path);
+        self.residual = StoredResidual::open(path, self.rules.task().dimension());
         self
-    }
-
-    fn store_residual(&self) {
-        let Some(path) = &self.residual_file else { return };
-        if let Err(error) = write_residual(path, &self.residual) {
-            tracing::warn!(file = %path.display(), %error, "the residual cannot be written");
-        }
     }
 }
 
@@ -126,14 +178,48 @@ impl<T: Real> Trainer for LinearTrainer<T> {
         let global = GlobalWeights::from_bytes(model)?;
         let round = LocalRound::new(&self.rules, round, support, &global)?;
         let local = round.train(&self.data, &self.seed)?;
-        let update = round.update(&local, self.data.len(), &mut self.residual)?;
-        self.store_residual();
+        let update = round.update(&local, self.data.len(), self.residual.get_mut())?;
+        self.residual.store();
         Ok(update)
     }
 
     fn finished(&mut self, round: Round, included: bool) {
-        self.residual.finish(round, included);
-        self.store_residual();
+        self.residual.get_mut().finish(round, included);
+        self.residual.store();
+    }
+}
+
+/// A user's residual, and the file that it is kept in.
+#[derive(Default)]
+pub(crate) struct StoredResidual {
+    residual: RoundResidual,
+    file: Option<PathBuf>,
+}
+
+impl StoredResidual {
+    /// Reads the residual of a task with this many weights, if there is one.
+    pub(crate) fn open(file: PathBuf, dimension: usize) -> Self {
+        let mut residual = RoundResidual::default();
+        if file.exists() {
+            match read_residual(&file, dimension) {
+                Some(read) => residual = read,
+                None => {
+                    tracing::warn!(file = %file.display(), "the residual cannot be read and is reset");
+                }
+            }
+        }
+        Self { residual, file: Some(file) }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut RoundResidual {
+        &mut self.residual
+    }
+
+    pub(crate) fn store(&self) {
+        let Some(path) = &self.file else { return };
+        if let Err(error) = write_residual(path, &self.residual) {
+            tracing::warn!(file = %path.display(), %error, "the residual cannot be written");
+        }
     }
 }
 
@@ -152,11 +238,11 @@ fn write_residual(path: &Path, residual: &RoundResidual) -> std::io::Result<()> 
     files::replace_private(path, &bytes)
 }
 
-/// The largest residual file that is read.
-const MAX_RESIDUAL_BYTES: u64 = 1 << 30;
-
-fn read_residual(path: &Path) -> Option<RoundResidual> {
-    let bytes = zeroize::Zeroizing::new(files::read_at_most(path, MAX_RESIDUAL_BYTES).ok()?);
+/// Reads a residual. One of another task would make every round fail, so it is not returned.
+fn read_residual(path: &Path, dimension: usize) -> Option<RoundResidual> {
+    // the magic number, the round, and two lists with their lengths
+    let most = 32 + 16 * dimension as u64;
+    let bytes = zeroize::Zeroizing::new(files::read_at_most(path, most).ok()?);
     let mut words = bytes.strip_prefix(RESIDUAL_MAGIC)?.as_chunks::<8>().0.iter().copied();
     let round = u64::from_be_bytes(words.next()?);
     let mut residual = || {
@@ -165,7 +251,8 @@ fn read_residual(path: &Path) -> Option<RoundResidual> {
         (values.len() == count).then(|| Residual::from_values(values).ok())?
     };
     let (settled, pending) = (residual()?, residual()?);
-    Some(RoundResidual::from_parts(settled, Round::new(round).map(|round| (round, pending))))
+    let both = RoundResidual::from_parts(settled, Round::new(round).map(|round| (round, pending)));
+    both.fits(dimension).then_some(both)
 }
 
 /// Makes the aggregator's linear models.
@@ -180,7 +267,7 @@ impl LinearModelMaker {
     /// # Errors
     /// If a number of the task file's learner is out of range.
     pub fn new(task_file: &TaskFile, task: TaskParams) -> Result<Self, Error> {
-        Ok(Self { rules: task_file.rules(task)?, held_out: None })
+        Ok(Self { rules: task_file.linear()?.rules(task)?, held_out: None })
     }
 
     /// Measures accuracies on these samples, which are standardised like the users'.
@@ -202,6 +289,30 @@ impl ModelMaker for LinearModelMaker {
     }
 }
 
+/// Makes the aggregator's models of named tensors.
+pub struct TensorModelMaker {
+    sections: TensorSections,
+    rules: VectorRules,
+}
+
+impl TensorModelMaker {
+    /// Creates the model maker of a task.
+    ///
+    /// # Errors
+    /// If the task trains no tensors, or a number of the task file is out of range.
+    pub fn new(task_file: &TaskFile, task: TaskParams) -> Result<Self, Error> {
+        let sections = task_file.tensors()?.clone();
+        Ok(Self { rules: sections.rules(task)?, sections })
+    }
+}
+
+impl ModelMaker for TensorModelMaker {
+    fn next_model(&mut self, sum: &WeightSum, model: &[u8]) -> Result<Vec<u8>, Error> {
+        let model = self.sections.model(model.to_vec())?;
+        Ok(model.with_step(&self.rules.step(sum)?)?.into_bytes())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,10 +325,11 @@ mod tests {
         let (settled, pending) = (of(&[0.5, -1e-9]), of(&[0.25, 3.0]));
         let both = RoundResidual::from_parts(settled.clone(), Some((Round::new(7).unwrap(), pending)));
         write_residual(&path, &both).unwrap();
-        assert_eq!(read_residual(&path).unwrap(), both);
+        assert_eq!(read_residual(&path, 2).unwrap(), both);
+        assert!(read_residual(&path, 3).is_none());
         let alone = RoundResidual::from_parts(settled, None);
         write_residual(&path, &alone).unwrap();
-        assert_eq!(read_residual(&path).unwrap(), alone);
+        assert_eq!(read_residual(&path, 2).unwrap(), alone);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
@@ -226,11 +338,11 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         for length in 0..bytes.len() {
             std::fs::write(&path, &bytes[..length]).unwrap();
-            assert!(read_residual(&path).is_none(), "{length}");
+            assert!(read_residual(&path, 2).is_none(), "{length}");
         }
         let mut infinite = bytes.clone();
         infinite[24..32].copy_from_slice(&f64::INFINITY.to_be_bytes());
         std::fs::write(&path, &infinite).unwrap();
-        assert!(read_residual(&path).is_none());
+        assert!(read_residual(&path, 2).is_none());
     }
 }

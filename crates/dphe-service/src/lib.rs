@@ -9,6 +9,7 @@
 //! | [`http`] | server, client, middleware, problems and limits |
 //! | [`service`] | the three parties as services, and the aggregator's dashboard |
 //! | [`learning`] | calls [`dphe_federate`] to train and to compute models, and stores the user's residual |
+//! | [`tensors`], [`command_trainer`] | models of named tensors, and programs that train them |
 //! | [`samples`], [`model`] | labelled samples and trained models as files |
 //! | [`doctor`], [`verify`], [`backup`] | checks before and after a task, and backups |
 //! | [`telemetry`], [`tensorboard`], `reminder` | log output, metrics, and warnings that are repeated |
@@ -17,6 +18,7 @@
 
 pub mod backup;
 pub mod chart;
+pub mod command_trainer;
 pub mod doctor;
 mod error;
 pub mod files;
@@ -36,6 +38,7 @@ pub mod store;
 pub mod task_file;
 pub mod telemetry;
 pub mod tensorboard;
+pub mod tensors;
 pub mod tls;
 pub mod verify;
 

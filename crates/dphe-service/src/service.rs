@@ -24,6 +24,7 @@ mod outbox;
 pub mod user;
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ pub struct ServiceOptions {
     pub roster: Option<RosterHash>,
     /// The file to which the aggregator writes round records for TensorBoard.
     pub events: Option<EventFile>,
+    /// The number of rounds in a row in which training may fail before the user stops. `None` means any number.
+    pub max_failed_trainings: Option<NonZeroU32>,
 }
 
 /// The memory for complete messages in bytes, unless the program chooses another number.
@@ -74,6 +77,7 @@ impl Default for ServiceOptions {
             metrics: Arc::new(Metrics::default()),
             roster: None,
             events: None,
+            max_failed_trainings: None,
         }
     }
 }

@@ -1,33 +1,92 @@
 //! The task file: a TOML file that describes a task before keys exist. Errors name the line.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use dphe::{TaskConfig, TaskId, TaskParams};
+use dphe_federate::vector::{VectorRules, VectorSpec};
 use dphe_federate::{DEFAULT_OUTSIZE, EncryptionSpec, LearnerSpec, ModelSize, RoundRules, Weighting};
 use dphe_learn::Weights;
 use dphe_learn::update::LocalTrainer;
 use serde::Deserialize;
+
+use crate::tensors::{TensorError, TensorModel};
+use crate::{Error, hex};
 
 /// The largest task file that is read.
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// The contents of a task file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Sections")]
 pub struct TaskFile {
     /// Name, users and rounds.
     pub task: TaskSection,
     /// The addresses of the services.
     pub parties: PartiesSection,
-    /// The size of the model.
-    pub model: ModelSection,
-    /// How users learn.
-    pub learner: LearnerSpec,
+    /// What is trained.
+    pub trained: Trained,
     /// How updates are protected.
     pub encryption: EncryptionSpec,
     /// When a round stops collecting uploads.
     pub collect: CollectSection,
+}
+
+/// What a task trains.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trained {
+    /// A linear model, by the learner of the task.
+    Linear(LinearSections),
+    /// Named tensors, by each user's own program.
+    Tensors(TensorSections),
+}
+
+/// The sections `[model]` and `[learner]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearSections {
+    /// The size of the model.
+    pub model: ModelSection,
+    /// How users learn.
+    pub learner: LearnerSpec,
+}
+
+/// The sections `[tensors]` and `[update]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorSections {
+    /// The tensors.
+    pub tensors: TensorsSection,
+    /// What updates carry.
+    pub update: VectorSpec,
+}
+
+/// A task file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sections {
+    task: TaskSection,
+    parties: PartiesSection,
+    model: Option<ModelSection>,
+    learner: Option<LearnerSpec>,
+    tensors: Option<TensorsSection>,
+    update: Option<VectorSpec>,
+    encryption: EncryptionSpec,
+    collect: CollectSection,
+}
+
+const SECTIONS: &str = "a task has either the sections [model] and [learner], or [tensors] and [update]";
+
+impl TryFrom<Sections> for TaskFile {
+    type Error = &'static str;
+    fn try_from(sections: Sections) -> Result<Self, &'static str> {
+        let Sections { task, parties, model, learner, tensors, update, encryption, collect } = sections;
+        let trained = match (model, learner, tensors, update) {
+            (Some(model), Some(learner), None, None) => Trained::Linear(LinearSections { model, learner }),
+            (None, None, Some(tensors), Some(update)) => Trained::Tensors(TensorSections { tensors, update }),
+            _ => return Err(SECTIONS),
+        };
+        Ok(Self { task, parties, trained, encryption, collect })
+    }
 }
 
 /// Name, users and rounds of a task.
@@ -86,6 +145,21 @@ pub struct ModelSection {
     pub features: u32,
     /// The file of the initial model; all zeros if absent.
     pub initial: Option<PathBuf>,
+}
+
+/// Which tensors are trained, and where they start.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorsSection {
+    /// The safetensors file of the initial model.
+    pub initial: PathBuf,
+    /// The digest of the layout: 64 hexadecimal digits.
+    pub layout: String,
+    /// The number of trained values.
+    pub dimension: u32,
+    /// The names of floating-point tensors that are not trained.
+    #[serde(default)]
+    pub keep: Vec<String>,
 }
 
 /// When a round stops collecting uploads.
@@ -177,6 +251,12 @@ pub enum TaskFileError {
         /// What is wrong.
         what: String,
     },
+    /// The task trains tensors, but something is for linear models only.
+    #[error("this task trains named tensors, not a linear model")]
+    NotLinear,
+    /// The task trains a linear model, but something is for tensors only.
+    #[error("this task trains a linear model, not named tensors")]
+    NotTensors,
 }
 
 impl TaskFileError {
@@ -186,6 +266,14 @@ impl TaskFileError {
             Self::Read { .. } => Some("Run `dphe init` to write a task file.".into()),
             Self::Syntax { .. } => Some("Compare the file with a new one from `dphe init`.".into()),
             Self::Value { .. } => None,
+            Self::NotLinear => Some(
+                "Users take part with `dphe join --trainer COMMAND`, and their own programs use and measure the \
+                 model: see docs/trainers.md."
+                    .into(),
+            ),
+            Self::NotTensors => {
+                Some("Take part with `dphe join --features FILE`. `dphe init --tensors` makes tasks of tensors.".into())
+            }
         }
     }
 }
@@ -193,9 +281,20 @@ impl TaskFileError {
 const TEMPLATE: &str = include_str!("task_file/template.toml");
 const TEMPLATE_ID: &str = "00000000000000000000000000000000";
 
+const TENSOR_TEMPLATE: &str = include_str!("task_file/tensors.toml");
+
 /// Returns the text that `dphe init` writes.
 pub fn template(id: TaskId) -> String {
     TEMPLATE.replacen(TEMPLATE_ID, &id.to_string(), 1)
+}
+
+/// Returns the text that `dphe init --tensors` writes, with a layout and a dimension to be replaced.
+pub fn tensor_template(id: TaskId) -> String {
+    let text = template(id);
+    match (text.find("[model]"), text.find("[encryption]")) {
+        (Some(from), Some(to)) => format!("{}{TENSOR_TEMPLATE}{}", &text[..from], &text[to..]),
+        _ => text,
+    }
 }
 
 impl TaskFile {
@@ -242,11 +341,24 @@ impl TaskFile {
         require(self.task.rounds > 0, "task: rounds is 0")?;
         require(self.task.rounds <= TaskConfig::MOST_ROUNDS.into(), "task: rounds is above 1,048,576")?;
         require(self.task.users <= TaskParams::MOST_USERS, "task: users is above 65,536")?;
-        self.learner.check().map_err(|error| TaskFileError::Value { what: format!("learner: {error}") })?;
-        require(
-            self.model.classes > 0 && self.model.features > 0,
-            "model: classes and features must be positive",
-        )?;
+        let value = |section: &str, error| TaskFileError::Value { what: format!("{section}: {error}") };
+        match &self.trained {
+            Trained::Linear(LinearSections { model, learner }) => {
+                learner.check().map_err(|error| value("learner", error))?;
+                require(
+                    model.classes > 0 && model.features > 0,
+                    "model: classes and features must be positive",
+                )?;
+            }
+            Trained::Tensors(TensorSections { tensors, update }) => {
+                update.check().map_err(|error| value("update", error))?;
+                require(tensors.dimension > 0, "tensors: dimension must be positive")?;
+                require(
+                    hex::decode::<32>(&tensors.layout).is_some(),
+                    "tensors: layout is not 64 hexadecimal digits",
+                )?;
+            }
+        }
         for (name, address) in
             [("aggregator", &self.parties.aggregator), ("key_generator", &self.parties.key_generator)]
         {
@@ -266,6 +378,83 @@ impl TaskFile {
         self.task.id.parse().ok()
     }
 
+    /// Returns the sections of a linear model.
+    ///
+    /// # Errors
+    /// [`TaskFileError::NotLinear`] if the task trains tensors.
+    pub fn linear(&self) -> Result<&LinearSections, TaskFileError> {
+        match &self.trained {
+            Trained::Linear(sections) => Ok(sections),
+            Trained::Tensors(_) => Err(TaskFileError::NotLinear),
+        }
+    }
+
+    /// Returns the sections of named tensors.
+    ///
+    /// # Errors
+    /// [`TaskFileError::NotTensors`] if the task trains a linear model.
+    pub fn tensors(&self) -> Result<&TensorSections, TaskFileError> {
+        match &self.trained {
+            Trained::Tensors(sections) => Ok(sections),
+            Trained::Linear(_) => Err(TaskFileError::NotTensors),
+        }
+    }
+
+    /// Returns the task for this initial model. Only the sizes of numbers depend on it.
+    ///
+    /// # Errors
+    /// If payload, profile and model do not fit each other.
+    pub fn config(&self, initial: &Weights) -> Result<TaskConfig, Error> {
+        let config = self.linear()?.propose(&self.encryption, ModelSize::of(initial), self.users())?;
+        Ok(self.with_collection(config))
+    }
+
+    /// Returns the task for this initial model of tensors.
+    ///
+    /// # Errors
+    /// If payload, profile and model do not fit each other, or the model has not the layout of the task.
+    pub fn tensor_config(&self, initial: &TensorModel) -> Result<TaskConfig, Error> {
+        let sections = self.tensors()?;
+        sections.check(initial)?;
+        let mut config = self.with_collection(sections.propose(&self.encryption, self.users())?);
+        // every model has the length of the initial one
+        config.max_model_bytes = u32::try_from(initial.as_bytes().len()).unwrap_or(u32::MAX);
+        Ok(config)
+    }
+
+    /// Returns whether the parties enforce what this file says about the protection of updates. The lengths of numbers
+    /// are not compared, because they depend on the initial model.
+    ///
+    /// # Errors
+    /// If payload, profile and model do not fit each other.
+    pub fn is_enforced_by(&self, policy: &TaskConfig) -> Result<bool, Error> {
+        let config = match &self.trained {
+            Trained::Linear(linear) => linear.propose(&self.encryption, linear.model_size(), self.users())?,
+            Trained::Tensors(tensors) => tensors.propose(&self.encryption, self.users())?,
+        };
+        let config = self.with_collection(config);
+        let TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, .. } = *policy;
+        let config =
+            TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, ..config };
+        Ok(config == *policy)
+    }
+
+    /// Returns the smallest and the largest number of users in a sum.
+    fn users(&self) -> RangeInclusive<u32> {
+        let Range { min, max } = self.collect.count;
+        min..=max
+    }
+
+    /// Adds what the key generator enforces besides the protection of updates.
+    fn with_collection(&self, mut config: TaskConfig) -> TaskConfig {
+        config.rounds = u32::try_from(self.task.rounds).unwrap_or(u32::MAX);
+        config.outsize = self.task.outsize;
+        config.collect_min = u32::try_from(self.collect.least.0).unwrap_or(u32::MAX);
+        config
+    }
+}
+
+impl LinearSections {
     /// Returns the size of the model.
     pub fn model_size(&self) -> ModelSize {
         let (features, classes) = (self.model.features as usize, self.model.classes as usize);
@@ -289,35 +478,49 @@ impl TaskFile {
         RoundRules::new(task, Weighting::Equal, trainer)?.with_server_step(self.learner.server_step)
     }
 
-    /// Returns the task for this initial model.
+    fn propose(
+        &self,
+        encryption: &EncryptionSpec,
+        size: ModelSize,
+        users: RangeInclusive<u32>,
+    ) -> Result<TaskConfig, dphe_federate::Error> {
+        Ok(self.learner.propose(encryption, size, users, Weighting::Equal)?.0)
+    }
+}
+
+impl TensorSections {
+    /// Returns how the rounds of this task are computed.
     ///
     /// # Errors
-    /// If payload, profile and model do not fit each other.
-    pub fn config(&self, initial: &Weights) -> Result<TaskConfig, dphe_federate::Error> {
-        self.config_for(ModelSize::of(initial))
+    /// If a number is out of range.
+    pub fn rules(&self, task: TaskParams) -> Result<VectorRules, dphe_federate::Error> {
+        VectorRules::new(task, self.update.clone())
     }
 
-    /// Returns whether the parties enforce what this file says about the protection of updates. The lengths of numbers
-    /// are not compared, because they depend on the initial model.
+    /// Parses a model of the task.
     ///
     /// # Errors
-    /// If payload, profile and model do not fit each other.
-    pub fn is_enforced_by(&self, policy: &TaskConfig) -> Result<bool, dphe_federate::Error> {
-        let config = self.config_for(self.model_size())?;
-        let TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, .. } = *policy;
-        let config =
-            TaskConfig { block, capacity, shards, scale_bits, clip_exponent, max_model_bytes, ..config };
-        Ok(config == *policy)
+    /// If the bytes are not a model, or its layout is not the one of the task.
+    pub fn model(&self, bytes: Vec<u8>) -> Result<TensorModel, TensorError> {
+        let model = TensorModel::new(bytes, &self.tensors.keep)?;
+        self.check(&model)?;
+        Ok(model)
     }
 
-    fn config_for(&self, size: ModelSize) -> Result<TaskConfig, dphe_federate::Error> {
-        let Range { min, max } = self.collect.count;
-        let mut config = self.learner.propose(&self.encryption, size, min..=max, Weighting::Equal)?.0;
-        // the key generator enforces these
-        config.rounds = u32::try_from(self.task.rounds).unwrap_or(u32::MAX);
-        config.outsize = self.task.outsize;
-        config.collect_min = u32::try_from(self.collect.least.0).unwrap_or(u32::MAX);
-        Ok(config)
+    fn check(&self, model: &TensorModel) -> Result<(), TensorError> {
+        model.check_layout(&self.tensors.layout)?;
+        if model.len() != self.tensors.dimension as usize {
+            return Err(TensorError::Size { values: model.len() });
+        }
+        Ok(())
+    }
+
+    fn propose(
+        &self,
+        encryption: &EncryptionSpec,
+        users: RangeInclusive<u32>,
+    ) -> Result<TaskConfig, dphe_federate::Error> {
+        self.update.propose(encryption, self.tensors.dimension, users)
     }
 }
 
@@ -342,10 +545,37 @@ mod tests {
     #[test]
     fn template_is_a_valid_task_file() {
         let file = parse(TEMPLATE).unwrap();
-        let initial = Weights::zeros(file.model.features as usize, file.model.classes as usize).unwrap();
+        let size = file.linear().unwrap().model_size();
+        let initial = Weights::zeros(size.features, size.classes).unwrap();
         let config = file.config(&initial).unwrap();
         let task = TaskParams::new(TaskId::from_bytes([1; 16]), config).unwrap();
-        file.trainer(&task).unwrap();
+        file.linear().unwrap().trainer(&task).unwrap();
+    }
+
+    #[test]
+    fn a_task_has_the_sections_of_a_linear_model_or_of_tensors() {
+        let text = tensor_template(TaskId::from_bytes([1; 16]));
+        let file = parse(&text).unwrap();
+        let tensors = file.tensors().unwrap();
+        assert_eq!((tensors.tensors.dimension, tensors.update.feedback), (1, 0.9));
+        assert!(file.linear().is_err() && parse(TEMPLATE).unwrap().tensors().is_err());
+        let sections = ["[tensors]", "[update]"].map(|name| text.find(name).unwrap());
+        for mixed in [
+            text.replacen("[encryption]", "[model]\nclasses = 1\nfeatures = 1\n[encryption]", 1),
+            format!("{}{}", &text[..sections[0]], &text[sections[1]..]),
+        ] {
+            let error = parse(&mixed).unwrap_err().to_string();
+            assert!(error.contains("either the sections"), "{error}");
+        }
+        for (from, to, message) in [
+            ("layout = \"0", "layout = \"", "64 hexadecimal digits"),
+            ("dimension = 1", "dimension = 0", "dimension must be positive"),
+            ("\"rotate\"", "\"w-l1\"", "update: the payload `w-l1` is for linear models"),
+            ("# share = 0.1", "share = 2.0", "share = 2 is out of range"),
+        ] {
+            let error = parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
     }
 
     #[test]

@@ -70,6 +70,14 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 }
 
 impl LearnerArgs {
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.share
+    }
+
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.capacity.is_some()
+    }
+
     pub(crate) fn payload(&self) -> PayloadName {
         self.payload.unwrap_or(match self.profile {
             None | Some(Profile::Full) => PayloadName::Rotate,

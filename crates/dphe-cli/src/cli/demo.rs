@@ -135,7 +135,8 @@ impl Demo {
             .iter()
             .map(|model| Ok(model.accuracy(&setting.held_out, all_cores())?))
             .collect::<Result<Vec<f64>, CliError>>()?;
-        let trainer = TaskFile::read(&task_file).map_err(dphe_service::Error::from)?.trainer(&task)?;
+        let trainer = TaskFile::read(&task_file).map_err(dphe_service::Error::from)?;
+        let trainer = trainer.linear().map_err(dphe_service::Error::from)?.trainer(&task)?;
         let average = PlainAverage::new(task.clone(), Weighting::Equal, USERS)?;
         let bar = spinner("the same rounds without encryption, to compare every bit");
         // a simulation with the same rounding must arrive at the same weights

@@ -3,19 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use dphe::wire::max_upload_bytes;
 use dphe::{NoiseMode, Profile, TaskId, TaskParams};
 use dphe_features::ReadOptions;
+use dphe_federate::vector::VectorSpec;
 use dphe_federate::{LearnerSpec, Named as _};
 use dphe_learn::update::UserNumbers;
 use dphe_learn::{Seed, Standardizer, Weights, all_cores};
+use dphe_service::chart::Unit;
 use dphe_service::model::{About, LabelKind, Model, Training, VERSION};
 use dphe_service::samples::Samples;
 use dphe_service::store::check_task;
-use dphe_service::task_file::{TaskFile, template};
+use dphe_service::task_file::{TaskFile, template, tensor_template};
+use dphe_service::tensors::TensorModel;
 use rand_core::Rng as _;
 
 use super::{CliError, os_rng};
-use crate::args::{LearnerArgs, one_of};
+use crate::args::{LearnerArgs, TensorArgs, one_of};
 use crate::key_file;
 use crate::terminal::print_entry;
 
@@ -44,10 +48,15 @@ pub(crate) struct Init {
     #[command(flatten)]
     learner: LearnerArgs,
     /// The server step [default: chosen by the numbers of users, samples per user and classes per user]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tensors")]
     server_step: Option<f64>,
     /// How many samples a typical user has, to choose the server step [default: enough for a server step of 1]
-    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "SAMPLES",
+        conflicts_with = "tensors",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     samples_per_user: Option<u32>,
     /// Of how many classes a typical user has samples, to choose the server step [default: as many as a random share]
     #[arg(
@@ -57,6 +66,8 @@ pub(crate) struct Init {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     classes_per_user: Option<u32>,
+    #[command(flatten)]
+    tensors: TensorArgs,
     /// The key length in bits
     #[arg(long, default_value_t = 3072)]
     bits: u32,
@@ -80,6 +91,9 @@ const TEMPLATE_CLASSES: usize = 10;
 
 impl Init {
     pub(crate) fn run(self) -> Result<(), CliError> {
+        if let Some(path) = &self.tensors.tensors {
+            return self.tensor_task(path);
+        }
         let start = match (&self.public, &self.model) {
             (Some(samples), _) => Some(self.first_model(samples)?),
             (None, Some(model)) => Some(self.last_model(model)?),
@@ -98,19 +112,7 @@ impl Init {
         let spec = start.as_ref().map_or_else(|| self.learner.spec(f64::NAN), |(_, spec)| spec.clone());
         let model = start.map(|(model, _)| model);
         let spec = LearnerSpec { server_step: self.server_step(model.as_ref()), ..spec };
-        let task = NewTask {
-            name: self.name.as_deref(),
-            users: self.users,
-            rounds: self.rounds,
-            aggregator: &self.aggregator,
-            key_generator: &self.key_generator,
-            spec: &spec,
-            profile: self.learner.profile(),
-            bits: self.bits,
-            noise: self.noise,
-            model: model.as_ref(),
-        };
-        let text = task.text()?;
+        let text = self.text(NewTrained::Linear { spec: &spec, model: model.as_ref() })?;
         let start = self.file.parent().unwrap_or(Path::new("")).join(START);
         if model.is_some() && start.exists() {
             return Err(key_file::KeyFileError::Exists { path: start }.into());
@@ -124,12 +126,75 @@ impl Init {
             model.write(&start)?;
             print_entry("model", &format!("{}: {}", start.display(), model.about.classes.join(", ")));
         }
-        print_entry("rounds", &floor_note(&file));
+        self.print_next(&file);
+        Ok(())
+    }
+
+    fn text(&self, trained: NewTrained<'_>) -> Result<String, CliError> {
+        let task = NewTask {
+            name: self.name.as_deref(),
+            users: self.users,
+            rounds: self.rounds,
+            aggregator: &self.aggregator,
+            key_generator: &self.key_generator,
+            trained,
+            profile: self.learner.profile(),
+            bits: self.bits,
+            noise: self.noise,
+        };
+        task.text()
+    }
+
+    fn print_next(&self, file: &TaskFile) {
+        print_entry("rounds", &floor_note(file));
         let file = self.file.display();
         print_entry(
             "next",
             &format!("Agree on the task file. Then each party runs\n`dphe keygen {file} --request PARTY`."),
         );
+    }
+
+    /// Writes a task whose users train named tensors with their own programs.
+    fn tensor_task(&self, path: &Path) -> Result<(), CliError> {
+        if self.learner.has_capacity() {
+            return Err(CliError::Data {
+                what: "`--capacity` is for linear models".into(),
+                hint: "Pass `--share` to say how much of the tensors an update carries.".into(),
+            });
+        }
+        let model = TensorModel::read(path, &self.tensors.keep).map_err(dphe_service::Error::from)?;
+        let update = VectorSpec {
+            share: self.learner.share(),
+            block: self.tensors.block,
+            ..VectorSpec::new(self.learner.payload())
+        };
+        let text = self.text(NewTrained::Tensors { model: &model, update: &update, args: &self.tensors })?;
+        let file = TaskFile::parse(&text, &self.file).map_err(dphe_service::Error::from)?;
+        let config = file.tensor_config(&model)?;
+        let task = TaskParams::new_with(TaskId::from_bytes([0; 16]), config, dphe::hazmat::paper_keys())?;
+        check_task(&task).map_err(dphe_service::Error::from)?;
+        let start = self.file.parent().unwrap_or(Path::new("")).join(START);
+        // the model may already have the name and the place of the copy
+        let is_there = match (start.canonicalize(), path.canonicalize()) {
+            (Ok(start), Ok(path)) => start == path,
+            _ => false,
+        };
+        if start.exists() && !is_there {
+            return Err(key_file::KeyFileError::Exists { path: start }.into());
+        }
+        key_file::write_public(&self.file, text.as_bytes())?;
+        if !is_there {
+            key_file::write_public(&start, model.as_bytes())?;
+        }
+        println!("task file    {}", self.file.display());
+        let (trained, others) = model.tensors();
+        let (values, all) = (model.len(), trained + others);
+        let about = format!("{values} values in {trained} of {all} tensors are trained");
+        print_entry("model", &format!("{}: {about}", start.display()));
+        println!("layout       {}", model.digest());
+        let bytes = Unit::Bytes.write(max_upload_bytes(&task) as f64);
+        println!("upload       {bytes} per user and round");
+        self.print_next(&file);
         Ok(())
     }
 
@@ -186,13 +251,25 @@ pub(super) struct NewTask<'a> {
     pub(super) rounds: u64,
     pub(super) aggregator: &'a str,
     pub(super) key_generator: &'a str,
-    /// How users learn. The size of steps is not a number if the template's is to be kept.
-    pub(super) spec: &'a LearnerSpec,
+    pub(super) trained: NewTrained<'a>,
     pub(super) profile: Profile,
     pub(super) bits: u32,
     pub(super) noise: NoiseMode,
-    /// The initial model, which is written beside the task file.
-    pub(super) model: Option<&'a Model>,
+}
+
+/// What a new task trains.
+pub(super) enum NewTrained<'a> {
+    Linear {
+        /// How users learn. The size of steps is not a number if the template's is to be kept.
+        spec: &'a LearnerSpec,
+        /// The initial model, which is written beside the task file.
+        model: Option<&'a Model>,
+    },
+    Tensors {
+        model: &'a TensorModel,
+        update: &'a VectorSpec,
+        args: &'a TensorArgs,
+    },
 }
 
 impl NewTask<'_> {
@@ -200,39 +277,74 @@ impl NewTask<'_> {
     pub(super) fn text(&self) -> Result<String, CliError> {
         let mut id = [0; 16];
         os_rng()?.fill_bytes(&mut id);
-        let spec = self.spec;
+        let id = TaskId::from_bytes(id);
         let floor = 3.max(self.users / 2 + 1);
         let mut values = vec![
             ("users", self.users.to_string()),
             ("rounds", self.rounds.to_string()),
             ("aggregator", quoted(self.aggregator)),
             ("key_generator", quoted(self.key_generator)),
-            ("payload", quoted(spec.payload.as_str())),
-            ("loss", quoted(spec.loss.as_str())),
-            ("strength", format!("{:?}", spec.strength)),
-            ("l1_ratio", format!("{:?}", spec.l1_ratio)),
-            ("epochs", spec.epochs.to_string()),
             ("profile", quoted(self.profile.as_str())),
             ("key_bits", self.bits.to_string()),
             ("noise", quoted(self.noise.name())),
             ("count", format!("{{ min = {floor}, max = {} }}", self.users)),
         ];
         values.extend(self.name.map(|name| ("name", quoted(name))));
-        values.extend(spec.share.map(|share| ("share", format!("{share:?}"))));
-        values.extend(spec.capacity.map(|capacity| ("capacity", capacity.to_string())));
-        if spec.server_step != 1.0 {
-            values.push(("server_step", format!("{:?}", spec.server_step)));
+        match self.trained {
+            NewTrained::Linear { spec, model } => {
+                values.extend(linear_values(spec, model));
+                Ok(filled(&template(id), &values))
+            }
+            NewTrained::Tensors { model, update, args } => {
+                values.extend(tensor_values(model, update, args));
+                Ok(filled(&tensor_template(id), &values))
+            }
         }
-        if spec.squared_radius.is_finite() {
-            values.push(("squared_radius", format!("{:?}", spec.squared_radius)));
-        }
-        if let Some(model) = self.model {
-            values.push(("classes", model.weights.classes().to_string()));
-            values.push(("features", model.weights.features().to_string()));
-            values.push(("initial", quoted(START)));
-        }
-        Ok(filled(&template(TaskId::from_bytes(id)), &values))
     }
+}
+
+/// A name of the task file and its value.
+type NamedValue = (&'static str, String);
+
+fn linear_values(spec: &LearnerSpec, model: Option<&Model>) -> Vec<NamedValue> {
+    let mut values = vec![
+        ("payload", quoted(spec.payload.as_str())),
+        ("loss", quoted(spec.loss.as_str())),
+        ("strength", format!("{:?}", spec.strength)),
+        ("l1_ratio", format!("{:?}", spec.l1_ratio)),
+        ("epochs", spec.epochs.to_string()),
+    ];
+    values.extend(spec.share.map(|share| ("share", format!("{share:?}"))));
+    values.extend(spec.capacity.map(|capacity| ("capacity", capacity.to_string())));
+    if spec.server_step != 1.0 {
+        values.push(("server_step", format!("{:?}", spec.server_step)));
+    }
+    if spec.squared_radius.is_finite() {
+        values.push(("squared_radius", format!("{:?}", spec.squared_radius)));
+    }
+    if let Some(model) = model {
+        values.push(("classes", model.weights.classes().to_string()));
+        values.push(("features", model.weights.features().to_string()));
+        values.push(("initial", quoted(START)));
+    }
+    values
+}
+
+fn tensor_values(model: &TensorModel, update: &VectorSpec, args: &TensorArgs) -> Vec<NamedValue> {
+    let mut values = vec![
+        ("initial", quoted(START)),
+        ("layout", quoted(&model.digest())),
+        ("dimension", model.len().to_string()),
+        ("payload", quoted(update.payload.as_str())),
+    ];
+    if !args.keep.is_empty() {
+        values.push(("keep", toml::Value::from(args.keep.clone()).to_string()));
+    }
+    values.extend(update.share.map(|share| ("share", format!("{share:?}"))));
+    values.extend(update.block.map(|block| ("block", block.to_string())));
+    values.extend(args.scale_bits.map(|bits| ("scale_bits", bits.to_string())));
+    values.extend(args.clip.map(|exponent| ("clip_exponent", exponent.to_string())));
+    values
 }
 
 /// Says how many users a round needs, and what happens with fewer.
@@ -254,7 +366,8 @@ fn floor_note(file: &TaskFile) -> String {
 
 /// Refuses a task whose values would be too long for a store, before anybody agrees on it.
 fn check_size(file: &TaskFile, weights: Option<&Weights>) -> Result<(), CliError> {
-    let zeros = Weights::zeros(file.model.features as usize, file.model.classes as usize)?;
+    let size = file.linear().map_err(dphe_service::Error::from)?.model_size();
+    let zeros = Weights::zeros(size.features, size.classes)?;
     let config = file.config(weights.unwrap_or(&zeros))?;
     let task = TaskParams::new_with(TaskId::from_bytes([0; 16]), config, dphe::hazmat::paper_keys())?;
     Ok(check_task(&task).map_err(dphe_service::Error::from)?)

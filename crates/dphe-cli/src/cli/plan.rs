@@ -8,11 +8,13 @@ use dphe::wire::max_upload_bytes;
 use dphe::{NoiseMode, Profile, TaskConfig, TaskId, TaskParams, Threads};
 use dphe_features::{ReadOptions, read_table};
 use dphe_federate::spec::named;
+use dphe_federate::vector::VectorSpec;
 use dphe_federate::{EncryptionSpec, LearnerSpec, ModelSize, PayloadName, Weighting};
 use dphe_learn::linear::Loss;
 use dphe_paillier::DecryptionKey;
 use dphe_service::chart::Unit;
 use dphe_service::store::check_task;
+use dphe_service::tensors::TensorModel;
 use serde::Serialize;
 
 use super::key::generate;
@@ -51,8 +53,15 @@ const PLANNED: LearnerSpec = LearnerSpec {
 )]
 pub(crate) struct Plan {
     /// A feature file with labels, to read the numbers of classes and features from
-    #[arg(value_name = "FEATURES", required_unless_present_all = ["classes", "features"])]
+    #[arg(
+        value_name = "FEATURES",
+        required_unless_present_any = ["tensors"],
+        required_unless_present_all = ["classes", "features"]
+    )]
     path: Option<PathBuf>,
+    /// A safetensors file, to plan a task of named tensors instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["path", "classes", "features"])]
+    tensors: Option<PathBuf>,
     /// The number of classes
     #[arg(
         long = "class-count",
@@ -109,10 +118,18 @@ struct Way {
     expected_singles: Option<f64>,
 }
 
+/// What a task trains.
+#[derive(Clone, Copy, Serialize)]
+#[serde(untagged)]
+enum Shape {
+    Linear { classes: u32, features: u32 },
+    Tensors { values: u32 },
+}
+
 #[derive(Serialize)]
 struct Report {
-    classes: u32,
-    features: u32,
+    #[serde(flatten)]
+    shape: Shape,
     users: u32,
     rounds: u32,
     key_bits: u32,
@@ -126,14 +143,23 @@ struct Report {
 
 impl Plan {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let (classes, features) = self.shape()?;
+        let shape = self.shape()?;
         let bits = key_bits(self.bits, false)?;
-        let configure = |payload| -> Result<_, CliError> {
-            let spec = LearnerSpec { payload, share: Some(self.share), ..PLANNED };
+        let configure = |payload: PayloadName| -> Result<_, CliError> {
             let encryption = EncryptionSpec::new(payload.default_profile(), self.bits, self.noise);
-            let model =
-                ModelSize { features: features as usize, classes: classes as usize, largest_weight: 0.0 };
-            let (config, _) = spec.propose(&encryption, model, 3..=self.users, Weighting::Equal)?;
+            let config = match shape {
+                Shape::Linear { classes, features } => {
+                    let spec = LearnerSpec { payload, share: Some(self.share), ..PLANNED };
+                    let (features, classes) = (features as usize, classes as usize);
+                    let model = ModelSize { features, classes, largest_weight: 0.0 };
+                    spec.propose(&encryption, model, 3..=self.users, Weighting::Equal)?.0
+                }
+                Shape::Tensors { values } => {
+                    let share = (payload != PayloadName::All).then_some(self.share);
+                    let spec = VectorSpec { share, ..VectorSpec::new(payload) };
+                    spec.propose(&encryption, values, 3..=self.users)?
+                }
+            };
             let task = TaskParams::new(TaskId::from_bytes([0; 16]), config)?;
             check_task(&task).map_err(dphe_service::Error::from)?;
             Ok((payload, task))
@@ -154,10 +180,13 @@ impl Plan {
             ways.push(way);
         }
         bar.finish_and_clear();
-        let (better, why) = recommend(&ways, f64::from(classes) * f64::from(features));
+        let weights = match shape {
+            Shape::Linear { classes, features } => f64::from(classes) * f64::from(features),
+            Shape::Tensors { values } => values.into(),
+        };
+        let (better, why) = recommend(&ways, weights);
         let report = Report {
-            classes,
-            features,
+            shape,
             users: self.users,
             rounds: self.rounds,
             key_bits: self.bits,
@@ -170,7 +199,12 @@ impl Plan {
         report.print(self.format)
     }
 
-    fn shape(&self) -> Result<(u32, u32), CliError> {
+    fn shape(&self) -> Result<Shape, CliError> {
+        if let Some(path) = &self.tensors {
+            let model = TensorModel::read(path, &[]).map_err(dphe_service::Error::from)?;
+            // a model has at most 2^30 values
+            return Ok(Shape::Tensors { values: model.len() as u32 });
+        }
         let (None, Some(classes), Some(features)) = (&self.path, self.classes, self.features) else {
             let path = self.path.clone().unwrap_or_default();
             let table =
@@ -179,9 +213,10 @@ impl Plan {
                 return Err(crate::samples::SamplesError::Unlabelled { path }.into());
             }
             // both numbers fit in a u32
-            return Ok((table.classes().len() as u32, table.width() as u32));
+            let (classes, features) = (table.classes().len() as u32, table.width() as u32);
+            return Ok(Shape::Linear { classes, features });
         };
-        Ok((classes, features))
+        Ok(Shape::Linear { classes, features })
     }
 
     /// Measures two smaller tasks of the same shape and extrapolates linearly.
@@ -274,9 +309,13 @@ impl Report {
             println!("{}", serde_json::to_string_pretty(self)?);
             return Ok(());
         }
+        let shape = match self.shape {
+            Shape::Linear { classes, features } => format!("{classes} classes x {features} features"),
+            Shape::Tensors { values } => format!("{values} values"),
+        };
         println!(
-            "{} classes x {} features, {} users, {} bits, noise {}\none thread, back end {}\n",
-            self.classes, self.features, self.users, self.key_bits, self.noise, self.backend
+            "{shape}, {} users, {} bits, noise {}\none thread, back end {}\n",
+            self.users, self.key_bits, self.noise, self.backend
         );
         let seconds = |value: f64| super::bench::readable(value * 1e6);
         let row = |way: &Way| {
@@ -305,7 +344,12 @@ impl Report {
         ];
         print_columns(&head, &self.ways.iter().map(row).collect::<Vec<_>>(), |column| column < 2);
         print_text(&format!("\nrecommended: {}", self.why));
-        print_text("The estimate is for weights up to 1. A task with an initial model may need less.");
+        print_text(match self.shape {
+            Shape::Linear { .. } => {
+                "The estimate is for weights up to 1. A task with an initial model may need less."
+            }
+            Shape::Tensors { .. } => "The estimate is for differences up to 1 with 20 fractional bits.",
+        });
         print_text(
             "Singles are positions that only one user occupies, if users choose at random. At such a position, the \
              sum reveals that user's numbers.",

@@ -13,7 +13,7 @@ use super::CliError;
 pub(super) fn task_samples(kit: &Kit, file: &Path) -> Result<Dataset, CliError> {
     let samples = Samples::read(file, &ReadOptions::default())?;
     let Some(start) = kit.start()? else {
-        let classes = kit.task_file().model.classes;
+        let classes = kit.task_file().linear().map_err(dphe_service::Error::from)?.model.classes;
         let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
         return Ok(samples.in_classes(&numbers, file)?);
     };

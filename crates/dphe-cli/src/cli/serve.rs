@@ -13,7 +13,7 @@ use dphe_service::Error;
 use dphe_service::http::open_files::{OTHER_FILES, raise_open_files};
 use dphe_service::http::server::{Limits, Shutdown, shutdown};
 use dphe_service::kit::Kit;
-use dphe_service::learning::LinearModelMaker;
+use dphe_service::learning::{LinearModelMaker, ModelMaker, model_maker};
 use dphe_service::service::aggregator::AggregatorService;
 #[cfg(feature = "postgres")]
 use dphe_service::service::aggregator::run_replica;
@@ -271,10 +271,14 @@ impl ServeAggregator {
                 let output = |source| CliError::Output { path: directory.clone(), source };
                 options.events = Some(EventFile::create(directory).map_err(output)?);
             }
-            let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
-            if let Some(file) = &self.held_out {
-                maker = maker.with_held_out_data(task_samples(&kit, file)?);
-            }
+            let (task_file, task) = (kit.task_file(), kit.roster().task().clone());
+            let maker: Box<dyn ModelMaker> = match &self.held_out {
+                None => model_maker(task_file, task)?,
+                Some(file) => {
+                    let maker = LinearModelMaker::new(task_file, task)?;
+                    Box::new(maker.with_held_out_data(task_samples(&kit, file)?))
+                }
+            };
             match store {
                 #[cfg(feature = "postgres")]
                 Store::Database(address) => {

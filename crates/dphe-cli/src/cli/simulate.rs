@@ -18,7 +18,7 @@ use dphe_learn::{Seed, Weights, all_cores};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::output::{Baselines, Outcome};
-use super::init::{AGGREGATOR, KEY_GENERATOR, NewTask, START};
+use super::init::{AGGREGATOR, KEY_GENERATOR, NewTask, NewTrained, START};
 use super::{CliError, os_rng};
 use crate::args::FeatureArgs;
 use crate::args::TableFormat;
@@ -236,11 +236,10 @@ impl Simulate {
             rounds: self.rounds as u64,
             aggregator: AGGREGATOR,
             key_generator: KEY_GENERATOR,
-            spec: &spec,
+            trained: NewTrained::Linear { spec: &spec, model: Some(&model) },
             profile: self.learner.profile(),
             bits: self.bits,
             noise: self.noise,
-            model: Some(&model),
         };
         let path = directory.join("task.toml");
         files::replace(&path, task.text()?.as_bytes()).map_err(|source| CliError::Output { path, source })?;
@@ -468,11 +467,10 @@ mod tests {
                 rounds: 7,
                 aggregator: AGGREGATOR,
                 key_generator: KEY_GENERATOR,
-                spec: &spec,
+                trained: NewTrained::Linear { spec: &spec, model: Some(&start) },
                 profile: simulate.learner.profile(),
                 bits: simulate.bits,
                 noise: simulate.noise,
-                model: Some(&start),
             };
             let file = TaskFile::parse(&task.text().unwrap(), Path::new("task.toml")).unwrap();
             assert_eq!((file.task.users, file.task.rounds), (USERS, 7));
@@ -480,8 +478,9 @@ mod tests {
             // only a deployment limits the number of rounds
             config.rounds = TaskConfig::MOST_ROUNDS;
             assert_eq!(&config, expected.config(), "{payload}");
-            assert_eq!((file.learner.server_step, file.learner.squared_radius), (1.5, 31.0));
-            assert_eq!(file.learner.loss, spec.loss);
+            let learner = &file.linear().unwrap().learner;
+            assert_eq!((learner.server_step, learner.squared_radius), (1.5, 31.0));
+            assert_eq!(learner.loss, spec.loss);
         }
     }
 

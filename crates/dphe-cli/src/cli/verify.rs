@@ -9,7 +9,7 @@ use dphe::{PartyId, Round, Threads, User, UserKeys};
 use dphe_service::Error;
 use dphe_service::doctor::ask_status;
 use dphe_service::kit::Kit;
-use dphe_service::learning::LinearModelMaker;
+use dphe_service::learning::{ModelMaker, model_maker};
 #[cfg(feature = "postgres")]
 use dphe_service::store::postgres::PgStore;
 use dphe_service::store::{Archive, LogStore, SqliteStore};
@@ -111,8 +111,8 @@ impl Verify {
         let (log, messages) = stored.unzip();
         let checked_log = log.as_ref().map(|log| check_log(kit.party(), kit.rosters(), log)).transpose()?;
         let member = Member::new(kit, log.as_ref())?;
-        let mut maker = LinearModelMaker::new(kit.task_file(), kit.roster().task().clone())?;
-        let replay = if self.first_round() == Round::FIRST { member.replay(kit, &mut maker)? } else { None };
+        let mut maker = model_maker(kit.task_file(), kit.roster().task().clone())?;
+        let replay = if self.first_round() == Round::FIRST { member.replay(kit, &mut *maker)? } else { None };
         let models_recomputed = replay.is_some();
         let mut findings = Vec::new();
         let rounds = if self.from_aggregator {
@@ -190,7 +190,7 @@ impl Member {
     fn replay<'a>(
         &'a self,
         kit: &Kit,
-        maker: &'a mut LinearModelMaker,
+        maker: &'a mut dyn ModelMaker,
     ) -> Result<Option<Replay<'a>>, CliError> {
         if kit.party() == PartyId::KeyGenerator {
             return Ok(None);

@@ -9,6 +9,7 @@ use dphe::{
     Digest, Identity, IdentityKey, KeyGenerator, KeyLengths, PartyId, Roster, TaskParams, UserId, UserKeys,
 };
 use dphe_federate::GlobalWeights;
+use dphe_learn::Weights;
 use dphe_paillier::{DecryptionKey, PassphraseCost};
 use rand_core::CryptoRng;
 use zeroize::Zeroizing;
@@ -20,7 +21,8 @@ use crate::hex;
 use crate::key_file::{KeyFileError, write_public, write_secret};
 use crate::model::{Model, ModelError};
 use crate::party::party_name;
-use crate::task_file::TaskFile;
+use crate::task_file::{LinearSections, TaskFile, Trained};
+use crate::tensors::TensorModel;
 use crate::tls::TlsIdentity;
 
 /// How the decryption key is protected.
@@ -74,31 +76,29 @@ impl KitPlan {
         let task_file = TaskFile::read(path)?;
         let text = std::fs::read_to_string(path)
             .map_err(|source| KeyFileError::Read { path: path.into(), source })?;
-        let (features, classes) = (task_file.model.features as usize, task_file.model.classes as usize);
-        let (initial, start) = match &task_file.model.initial {
-            None => {
-                let zeros = dphe_learn::Weights::zeros(features, classes);
-                (zeros.map_err(dphe_federate::Error::Learn)?, None)
+        let Some(id) = task_file.id() else { return Err(Error::Unexpected { what: "the task has no id" }) };
+        let checked = |config| -> Result<TaskParams, Error> {
+            let task = TaskParams::new_with(id, config, key_lengths)?;
+            crate::store::check_task(&task)?;
+            Ok(task)
+        };
+        // relative to the task file, so that both can be moved together
+        let beside = |file: &Path| path.parent().unwrap_or(Path::new(".")).join(file);
+        let (task, initial, start) = match &task_file.trained {
+            Trained::Linear(linear) => {
+                let (initial, start) = initial_weights(linear, beside)?;
+                let task = checked(task_file.config(&initial)?)?;
+                let initial = GlobalWeights::new(initial);
+                linear.rules(task.clone())?.check(&initial)?;
+                (task, initial.to_bytes(), start)
             }
-            Some(file) => {
-                // relative to the task file, so that both can be moved together
-                let path = path.parent().unwrap_or(Path::new(".")).join(file);
-                let model = Model::read(&path)?;
-                let bytes = model.to_bytes().map_err(|reason| ModelError::Format { path, reason })?;
-                if (model.weights.features(), model.weights.classes()) != (features, classes) {
-                    return Err(Error::Model {
-                        reason: "the initial model does not have the shape of the task",
-                    });
-                }
-                (model.weights, Some(bytes))
+            Trained::Tensors(sections) => {
+                let initial = TensorModel::read(&beside(&sections.tensors.initial), &sections.tensors.keep)?;
+                let task = checked(task_file.tensor_config(&initial)?)?;
+                sections.rules(task.clone())?;
+                (task, initial.into_bytes(), None)
             }
         };
-        let config = task_file.config(&initial)?;
-        let Some(id) = task_file.id() else { return Err(Error::Unexpected { what: "the task has no id" }) };
-        let task = TaskParams::new_with(id, config, key_lengths)?;
-        crate::store::check_task(&task)?;
-        let initial = GlobalWeights::new(initial);
-        task_file.rules(task.clone())?.check(&initial)?;
         let mut by_party = BTreeMap::new();
         for request in requests {
             let party = request.party()?;
@@ -117,7 +117,6 @@ impl KitPlan {
                 return Err(error("there are two requests of this party").into());
             }
         }
-        let initial = initial.to_bytes();
         Ok(Self { task_file, text, task, initial, start, requests: by_party, for_all_parties: true })
     }
 
@@ -141,6 +140,24 @@ impl KitPlan {
         let users = (1..=self.task_file.task.users).filter_map(UserId::new).map(PartyId::User);
         [PartyId::KeyGenerator, PartyId::Aggregator].into_iter().chain(users)
     }
+}
+
+/// Returns the initial weights of a linear model, and the contents of its file if there is one.
+fn initial_weights(
+    linear: &LinearSections,
+    beside: impl Fn(&Path) -> PathBuf,
+) -> Result<(Weights, Option<Vec<u8>>), Error> {
+    let (features, classes) = (linear.model.features as usize, linear.model.classes as usize);
+    let Some(file) = &linear.model.initial else {
+        return Ok((Weights::zeros(features, classes).map_err(dphe_federate::Error::Learn)?, None));
+    };
+    let path = beside(file);
+    let model = Model::read(&path)?;
+    let bytes = model.to_bytes().map_err(|reason| ModelError::Format { path, reason })?;
+    if (model.weights.features(), model.weights.classes()) != (features, classes) {
+        return Err(Error::Model { reason: "the initial model does not have the shape of the task" });
+    }
+    Ok((model.weights, Some(bytes)))
 }
 
 /// The contents of a task's kits, not yet written.
@@ -291,7 +308,7 @@ impl<'a> KitSet<'a> {
             }
         }
         let own = self.own.contains_key(&party);
-        public("README.txt", instructions(party, &plan.task_file.task.name, own).as_bytes())?;
+        public("README.txt", instructions(party, &plan.task_file, own).as_bytes())?;
         // written last, so that an incomplete kit is not mistaken for a kit
         public("kit.toml", kit.as_bytes())?;
         Ok(folder)
@@ -299,16 +316,17 @@ impl<'a> KitSet<'a> {
 }
 
 /// Tells the person who gets a kit what to do with it. `own` says whether the kit has the identity key.
-fn instructions(party: PartyId, task: &str, own: bool) -> String {
-    let name = party_name(party);
+fn instructions(party: PartyId, task_file: &TaskFile, own: bool) -> String {
+    let (name, task) = (party_name(party), &task_file.task.name);
     let identity = if own { "" } else { " --identity FILE" };
     let start = match party {
         PartyId::KeyGenerator | PartyId::Aggregator => format!("dphe serve {name}"),
         PartyId::User(_) => "dphe join".to_owned(),
     };
-    let more = match party {
-        PartyId::KeyGenerator | PartyId::Aggregator => "",
-        PartyId::User(_) => " \\\n           --features FEATURES -o model.safetensors",
+    let more = match (party, &task_file.trained) {
+        (PartyId::KeyGenerator | PartyId::Aggregator, _) => "",
+        (PartyId::User(_), Trained::Linear(_)) => " \\\n           --features FEATURES -o model.safetensors",
+        (PartyId::User(_), Trained::Tensors(_)) => " \\\n           --trainer COMMAND -o model.safetensors",
     };
     let file = if own {
         String::new()

@@ -3,6 +3,7 @@
 pub mod aggregator_client;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
@@ -18,12 +19,13 @@ use tokio::task::JoinHandle;
 use super::driver::{Clock, Driver, Effect};
 use super::{BoxFuture, ServiceOptions, start_observing};
 use crate::Error;
+use crate::command_trainer::TrainerError;
 use crate::hex;
 use crate::http::client::{Client, ClientError};
 use crate::http::max_list_bytes;
 use crate::http::server::Shutdown;
 use crate::kit::{Kit, KitError, Start};
-use crate::learning::{ModelMaker, SharedMaker, Trainer};
+use crate::learning::{ModelMaker, SharedMaker, StopTraining, Trainer};
 use crate::store::{AnyStore, Archive, LogStore};
 use crate::telemetry::Metrics;
 
@@ -131,6 +133,7 @@ async fn run_user(
         store.put_model(Round::FIRST, Digest::of_model(&model), &model).await?;
     }
     let (sender, mut commands) = mpsc::channel(16);
+    let stop_training = trainer.stop();
     let (jobs, training) = training_thread(trainer, sender.clone())?;
     let mut actor = UserActor {
         user,
@@ -138,6 +141,9 @@ async fn run_user(
         rosters: kit.rosters().clone(),
         aggregator: AggregatorClient::new(client, user),
         jobs,
+        stop_training,
+        failed_trainings: 0,
+        max_failed_trainings: options.max_failed_trainings,
         commands: sender.clone(),
         uploading: None,
         refused: None,
@@ -156,14 +162,18 @@ async fn run_user(
     options.metrics.ready.set(0);
     poller.abort();
     actor.stop_uploading();
-    result?;
-    actor.summary.published = actor.count_published().await?;
+    if let Some(stop) = &actor.stop_training {
+        stop.all();
+    }
     // dropping the queue ends the thread, which may still be writing the residual
     actor.jobs = std::sync::mpsc::channel().0;
     drop(commands);
-    if actor.summary.over {
+    // a trainer that can be stopped ends soon, and its program must not outlive this one
+    if actor.summary.over || actor.stop_training.is_some() {
         let _ = tokio::task::spawn_blocking(|| training.join()).await;
     }
+    result?;
+    actor.summary.published = actor.count_published().await?;
     let party = actor.driver.party()?;
     actor.summary.round = party.round().get();
     actor.summary.history =
@@ -180,6 +190,10 @@ struct UserActor {
     rosters: Rosters,
     aggregator: AggregatorClient,
     jobs: std::sync::mpsc::Sender<TrainingJob>,
+    stop_training: Option<StopTraining>,
+    /// In how many rounds in a row training failed, and after how many the user stops.
+    failed_trainings: u32,
+    max_failed_trainings: Option<NonZeroU32>,
     commands: mpsc::Sender<UserCommand>,
     uploading: Option<(Round, JoinHandle<()>)>,
     /// The round whose upload was refused, and how often.
@@ -248,10 +262,18 @@ impl UserActor {
                 }
             }
             UserCommand::Trained { round, update: Ok(update) } => {
+                self.failed_trainings = 0;
                 self.step("update", UserEvent::Update { round, update }).await?;
+            }
+            UserCommand::Trained { round, update: Err(Error::Trainer(error @ TrainerError::Stopped)) } => {
+                tracing::warn!(round = round.get(), %error, "this user skips the round");
             }
             UserCommand::Trained { round, update: Err(error) } => {
                 tracing::error!(round = round.get(), %error, "training failed; this user skips the round");
+                self.failed_trainings += 1;
+                if self.max_failed_trainings.is_some_and(|most| self.failed_trainings >= most.get()) {
+                    return Err(error);
+                }
             }
         }
         Ok(())
@@ -543,6 +565,9 @@ impl UserActor {
         self.metrics.ended(ending);
         if model.is_some() {
             self.driver.store.forget_models(round.next()).await?;
+        }
+        if let Some(stop) = &self.stop_training {
+            stop.up_to(round);
         }
         let _ = self.jobs.send(TrainingJob::Finished { round, included });
         Ok(())

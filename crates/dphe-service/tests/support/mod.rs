@@ -128,7 +128,7 @@ impl Town {
     pub fn simulate(&self, rounds: usize) -> Vec<u8> {
         let file = self.task_file();
         let task = self.kit("aggregator").roster().task().clone();
-        let trainer = file.trainer(&task).unwrap();
+        let trainer = file.linear().unwrap().trainer(&task).unwrap();
         let keys = KeyGenerator::with_key(task, key(), &mut rng(9)).unwrap();
         let users = self.plan.users as usize;
         let average =

@@ -14,6 +14,7 @@ use crate::html::{STYLE, escaped, table};
 use crate::kit::Kit;
 use crate::party::list_of_users;
 use crate::service::aggregator::{AggregatorStatus, RoundRecord, Snapshot, phase_label};
+use crate::task_file::Trained;
 use crate::telemetry::Metrics;
 
 /// The styles that reports do not have.
@@ -86,15 +87,19 @@ impl View {
         let (roster, file) = (kit.roster(), kit.task_file());
         let task = roster.task();
         let profile = task.profile();
+        let size = match &file.trained {
+            Trained::Linear(linear) => {
+                format!("{} classes, {} features", linear.model.classes, linear.model.features)
+            }
+            Trained::Tensors(sections) => format!("{} trained values", sections.tensors.dimension),
+        };
         Self {
             name: file.task.name.clone(),
             about: format!(
-                "Task {}, profile {}, keys of {} bits, {} classes, {} features. A sum has at least {} of {} users.",
+                "Task {}, profile {}, keys of {} bits, {size}. A sum has at least {} of {} users.",
                 task.id(),
                 profile.as_str(),
                 task.key_bits().get(),
-                file.model.classes,
-                file.model.features,
                 roster.floor(),
                 file.task.users
             ),
