@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`spec`] | settings of learners, payloads and tasks, as task files and the command line name them |
 //! | `model` | [`GlobalWeights`] and [`LocalWeights`] |
-//! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for aggregators |
+//! | `round` | one round: [`LocalRound`] for users, [`RoundRules::apply`] for users and aggregators |
 //! | [`average`] | sums of updates, encrypted or not, and the scale of their values |
 //! | [`vector`] | vectors of any kind as updates, and sums as averages; rounds of a vector that any program trains |
 //! | `task` | [`propose`] a task for a model |
