@@ -222,7 +222,7 @@ fn dirichlet(
             start = end;
         }
     }
-    // Whoever has nothing gets a sample of the user who has most.
+    // A user without samples gets one of the user who has most.
     while let Some(empty) = dealt.iter().position(Vec::is_empty) {
         let richest = (0..users).max_by_key(|&user| (dealt[user].len(), user)).unwrap_or(empty);
         let Some(sample) = dealt[richest].pop() else { break };
