@@ -486,6 +486,10 @@ def test_a_server_cannot_single_out_a_node_by_what_it_sends(what: str, kits: Pat
     assert len(homes) == 4
 
 
+def kind_of(content: Any) -> str:
+    return str(content.get("dphe", {}).get("kind", ""))
+
+
 def ask(grid: MemoryGrid, node: int, change: Callable[[Any], None] | None = None) -> Message:
     """Repeat the last message of training to a node, changed."""
     message = next(
@@ -496,7 +500,8 @@ def ask(grid: MemoryGrid, node: int, change: Callable[[Any], None] | None = None
     content = copy.deepcopy(message.content)
     if change is not None:
         change(content)
-    (name,) = grid.push_messages([Message(content, node, "train")])
+    kind = "evaluate" if "evaluate" in kind_of(content) else "train"
+    (name,) = grid.push_messages([Message(content, node, kind)])
     (reply,) = grid.pull_messages([name])
     return reply
 
@@ -570,6 +575,32 @@ def test_nodes_refuse_what_a_server_must_not_ask(
     assert reply.has_error()
     assert f"({code})" in str(reply.error.reason), reply.error.reason
     assert (homes[100] / "train.kit").read_bytes() == before
+
+
+def test_metrics_of_training_cannot_be_asked_for_as_those_of_an_evaluation(
+    tmp_path: Path, secret: DecryptionKey
+) -> None:
+    kits = tmp_path / "task"
+    create_task(
+        kits,
+        model(),
+        users=5,
+        max_examples=255,
+        key_bits=2048,
+        key=secret,
+        evaluation="clear",
+        metrics=("loss",),
+    )
+    grid, _ = deployed(kits)
+    run(SecureStrategy(FedAvg(), kits / "aggregator.kit"), grid, 1)
+    asked = next(m for m in grid.asked if kind_of(m.content) == "evaluate-clear")
+    node = asked.metadata.dst_node_id
+    for kind in ("train", "evaluate"):
+        (name,) = grid.push_messages([Message(copy.deepcopy(asked.content), node, kind)])
+        (reply,) = grid.pull_messages([name])
+        assert b"secret-metric" not in content_bytes(reply)
+        assert reply.has_error() == (kind != "evaluate")
+        assert not reply.has_error() or "(type)" in str(reply.error.reason)
 
 
 def test_the_site_decides_whether_plain_results_may_leave(kits: Path) -> None:
