@@ -672,6 +672,19 @@ def test_what_cannot_be_sealed_is_refused_on_its_node(
     assert not np.array_equal(sealed[0]["conv.bias"], sealed[1]["conv.bias"])
 
 
+def test_values_are_cut_before_they_are_weighted(secret: DecryptionKey) -> None:
+    grid = MemoryGrid(
+        nodes(3, [dphe_mod], learn=poison(lambda arrays: {**arrays, "scale": arrays["scale"] + 3}))
+    )
+    sealed, _ = run(SecureStrategy(FedAvg(), simulation(secret, on_clip="clip")), grid, 1)
+    before = numbers(record(model()))
+    changes = [learn(node, 1, before)["scale"] - before["scale"] for node in range(3)]
+    # The first node has 37 examples of at most 255. Its change is cut at 1, not at 255 / 37.
+    changes[0] = 1.0
+    mean = np.average(changes, weights=EXAMPLES[:3])
+    assert abs(sealed[1]["scale"] - before["scale"] - mean) <= 4 * STEP
+
+
 @pytest.mark.parametrize("metrics", [{"loss": float("nan")}, {"loss": [1.0]}, {"num-examples": -1}])
 def test_metrics_that_cannot_be_averaged_are_refused(metrics: dict[str, Any], secret: DecryptionKey) -> None:
     grid = MemoryGrid(nodes(3, [dphe_mod], **metrics))

@@ -216,8 +216,6 @@ class _Node:
         if last is not None:
             user.close(last[0])  # the process may have ended between the two files
         update = user.seal(number, vector, dense=dense, context=context)
-        if user.clipped:
-            _log.warning("dphe: %d values were cut to the range of the task", user.clipped)
         if chooser is not None:
             chooser.settle(number, included=True)
             for path in self.folder.glob("pending-*.npy"):
@@ -268,14 +266,17 @@ def _train(
         if settings.train.capacity < settings.train.positions:
             chooser = node.chooser(_rounds(record))
             change = chooser.take(number, change).to_array()
-        if settings.train.on_clip == "error":
-            outside = np.abs(change) >= settings.train.clip
-            if outside.any():
+        # The range is that of what was learnt. Cut after weighting, a node with few examples would have a larger one.
+        outside = np.abs(change) >= settings.train.clip
+        if outside.any():
+            if settings.train.on_clip == "error":
                 name = layout.where(int(np.argmax(outside)))
                 raise InvalidValue(
                     f"array {name!r} changed by more than the range of the task; give it a scale, or use a larger clip",
                     "value",
                 )
+            _log.warning("dphe: %d values were cut to the range of the task", np.count_nonzero(outside))
+            change = np.clip(change, -settings.train.clip, settings.train.clip)
         # As many users as weights: without the factor, the server would know how many examples each has.
         update = node.seal("train", number, change * settings.factor(weight), dense, bound, chooser)
     return _sealed_reply(message, settings, update)
