@@ -889,6 +889,8 @@ def test_files_are_private_and_hold_a_sealed_key(tmp_path: Path, secret: Decrypt
         {"metrics": ("loss", "loss")},
         {"scale_bits": 0},
         {"clip": 0.3},
+        {"feedback": 1.5},
+        {"feedback": float("nan")},
     ],
 )
 def test_settings_out_of_range_are_refused(

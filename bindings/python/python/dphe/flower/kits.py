@@ -20,6 +20,7 @@ from dphe.flower.files import make_folder, read_file, write_file
 from dphe.layout import Layout, as_array
 from dphe.paillier import DecryptionKey, _small
 from dphe.roles import KeyGenerator, Task
+from dphe.vectors import Rotating
 
 Channel: TypeAlias = Literal["train", "evaluate"]
 Evaluation: TypeAlias = Literal["sealed", "clear", "off"]
@@ -263,6 +264,7 @@ def create_task(
     )
     if train.clip * 2.0**scale_bits < 4:
         raise InvalidValue("the task has fewer than two bits per value; use more scale_bits", "range")
+    Rotating(train, feedback=feedback)  # nodes make it in the first round, which is too late for an error
     settings = Settings(
         train=train,
         evaluate=Task(1 + len(evaluated), scale_bits=_EVALUATION_BITS + bits, **options),
