@@ -685,6 +685,27 @@ def test_values_are_cut_before_they_are_weighted(secret: DecryptionKey) -> None:
     assert abs(sealed[1]["scale"] - before["scale"] - mean) <= 4 * STEP
 
 
+def test_texts_of_nodes_cannot_forge_lines_of_the_log(
+    secret: DecryptionKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = MemoryGrid(nodes(4, [dphe_mod]))
+
+    def forge(reply: Message) -> Message:
+        if reply.metadata.src_node_id != 100:
+            return reply
+        text = "x\r\nWARNING: forged \x1b[2J\u202e" + 10_000 * "y"
+        reply.content.clear()
+        reply.__dict__["_error"] = Error(2, text)
+        reply.__dict__["_content"] = None
+        return reply
+
+    grid.on_reply = forge
+    run(SecureStrategy(FedAvg(), simulation(secret)), grid, 1)
+    (line,) = [r.getMessage() for r in caplog.records if "node 100 is left out" in r.getMessage()]
+    assert "x\ufffd\ufffdWARNING: forged \ufffd[2J\ufffdyyy" in line
+    assert len(line) < 400
+
+
 @pytest.mark.parametrize("metrics", [{"loss": float("nan")}, {"loss": [1.0]}, {"num-examples": -1}])
 def test_metrics_that_cannot_be_averaged_are_refused(metrics: dict[str, Any], secret: DecryptionKey) -> None:
     grid = MemoryGrid(nodes(3, [dphe_mod], **metrics))
