@@ -912,6 +912,7 @@ def test_files_are_private_and_hold_a_sealed_key(tmp_path: Path, secret: Decrypt
         {"clip": 0.3},
         {"feedback": 1.5},
         {"feedback": float("nan")},
+        {"passphrase": b"short"},
     ],
 )
 def test_settings_out_of_range_are_refused(

@@ -279,9 +279,10 @@ def create_task(
     if key is None:
         key = DecryptionKey.generate(key_bits, noise=noise)
     generators = {channel: KeyGenerator(settings.task(channel), key) for channel in CHANNELS}
-    make_folder(root)
-    from dphe.flower.key_generator import write_key_generator
+    from dphe.flower.key_generator import key_file_of, write_key_generator
 
+    key_file = key_file_of(key, passphrase)  # before there are files, because it refuses short passphrases
+    make_folder(root)
     for number in range(1, users + 1):
         home = root / f"user-{number}"
         make_folder(home)
@@ -291,7 +292,7 @@ def create_task(
         write_file(home / "settings.json", settings.to_bytes())
     parts = [generators[channel].aggregator_kit().to_unprotected_bytes() for channel in CHANNELS]
     write_file(root / "aggregator.kit", join_parts(_KIT, [settings.to_bytes(), *parts]))
-    write_key_generator(root / "key-generator", settings, generators, key, passphrase)
+    write_key_generator(root / "key-generator", settings, generators, key_file)
     return settings
 
 
