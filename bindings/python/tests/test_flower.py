@@ -486,6 +486,10 @@ def test_a_server_cannot_single_out_a_node_by_what_it_sends(what: str, kits: Pat
     assert len(homes) == 4
 
 
+def kind_of(content: Any) -> str:
+    return str(content.get("dphe", {}).get("kind", ""))
+
+
 def ask(grid: MemoryGrid, node: int, change: Callable[[Any], None] | None = None) -> Message:
     """Repeat the last message of training to a node, changed."""
     message = next(
@@ -496,7 +500,8 @@ def ask(grid: MemoryGrid, node: int, change: Callable[[Any], None] | None = None
     content = copy.deepcopy(message.content)
     if change is not None:
         change(content)
-    (name,) = grid.push_messages([Message(content, node, "train")])
+    kind = "evaluate" if "evaluate" in kind_of(content) else "train"
+    (name,) = grid.push_messages([Message(content, node, kind)])
     (reply,) = grid.pull_messages([name])
     return reply
 
@@ -572,6 +577,32 @@ def test_nodes_refuse_what_a_server_must_not_ask(
     assert (homes[100] / "train.kit").read_bytes() == before
 
 
+def test_metrics_of_training_cannot_be_asked_for_as_those_of_an_evaluation(
+    tmp_path: Path, secret: DecryptionKey
+) -> None:
+    kits = tmp_path / "task"
+    create_task(
+        kits,
+        model(),
+        users=5,
+        max_examples=255,
+        key_bits=2048,
+        key=secret,
+        evaluation="clear",
+        metrics=("loss",),
+    )
+    grid, _ = deployed(kits)
+    run(SecureStrategy(FedAvg(), kits / "aggregator.kit"), grid, 1)
+    asked = next(m for m in grid.asked if kind_of(m.content) == "evaluate-clear")
+    node = asked.metadata.dst_node_id
+    for kind in ("train", "evaluate"):
+        (name,) = grid.push_messages([Message(copy.deepcopy(asked.content), node, kind)])
+        (reply,) = grid.pull_messages([name])
+        assert b"secret-metric" not in content_bytes(reply)
+        assert reply.has_error() == (kind != "evaluate")
+        assert not reply.has_error() or "(type)" in str(reply.error.reason)
+
+
 def test_the_site_decides_whether_plain_results_may_leave(kits: Path) -> None:
     grid, _ = deployed(kits)
     del grid.apps[104]
@@ -639,6 +670,40 @@ def test_what_cannot_be_sealed_is_refused_on_its_node(
     assert reason in errors[0]
     # The round goes on without the node.
     assert not np.array_equal(sealed[0]["conv.bias"], sealed[1]["conv.bias"])
+
+
+def test_values_are_cut_before_they_are_weighted(secret: DecryptionKey) -> None:
+    grid = MemoryGrid(
+        nodes(3, [dphe_mod], learn=poison(lambda arrays: {**arrays, "scale": arrays["scale"] + 3}))
+    )
+    sealed, _ = run(SecureStrategy(FedAvg(), simulation(secret, on_clip="clip")), grid, 1)
+    before = numbers(record(model()))
+    changes = [learn(node, 1, before)["scale"] - before["scale"] for node in range(3)]
+    # The first node has 37 examples of at most 255. Its change is cut at 1, not at 255 / 37.
+    changes[0] = 1.0
+    mean = np.average(changes, weights=EXAMPLES[:3])
+    assert abs(sealed[1]["scale"] - before["scale"] - mean) <= 4 * STEP
+
+
+def test_texts_of_nodes_cannot_forge_lines_of_the_log(
+    secret: DecryptionKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = MemoryGrid(nodes(4, [dphe_mod]))
+
+    def forge(reply: Message) -> Message:
+        if reply.metadata.src_node_id != 100:
+            return reply
+        text = "x\r\nWARNING: forged \x1b[2J\u202e" + 10_000 * "y"
+        reply.content.clear()
+        reply.__dict__["_error"] = Error(2, text)
+        reply.__dict__["_content"] = None
+        return reply
+
+    grid.on_reply = forge
+    run(SecureStrategy(FedAvg(), simulation(secret)), grid, 1)
+    (line,) = [r.getMessage() for r in caplog.records if "node 100 is left out" in r.getMessage()]
+    assert "x\ufffd\ufffdWARNING: forged \ufffd[2J\ufffdyyy" in line
+    assert len(line) < 400
 
 
 @pytest.mark.parametrize("metrics", [{"loss": float("nan")}, {"loss": [1.0]}, {"num-examples": -1}])
@@ -845,6 +910,9 @@ def test_files_are_private_and_hold_a_sealed_key(tmp_path: Path, secret: Decrypt
         {"metrics": ("loss", "loss")},
         {"scale_bits": 0},
         {"clip": 0.3},
+        {"feedback": 1.5},
+        {"feedback": float("nan")},
+        {"passphrase": b"short"},
     ],
 )
 def test_settings_out_of_range_are_refused(

@@ -231,7 +231,9 @@ impl CliError {
                 Some("Use `--bits 3072`, or `--bits 1024 --paper` to reproduce the paper.".into())
             }
             Self::MissingFeature { feature, .. } => {
-                Some(format!("Run `{}`.", command_with(feature, std::env::args().skip(1))))
+                // `args` panics if a path is no text
+                let arguments = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned());
+                Some(format!("Run `{}`.", command_with(feature, arguments)))
             }
             Self::Paillier(_) | Self::Protocol(_) | Self::Reproduce(_) | Self::Learn(_) | Self::Report(_) => {
                 None

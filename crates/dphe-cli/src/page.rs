@@ -2,6 +2,7 @@
 
 use core::fmt::Write as _;
 use std::borrow::Cow;
+use std::ffi::OsString;
 
 use dphe_service::html::{self, STYLE, escaped};
 
@@ -305,8 +306,7 @@ impl Page {
     /// Returns the page as HTML. It ends with the command that made it.
     pub(crate) fn html(&self) -> String {
         let (title, contents) = (escaped(&self.title), self.contents());
-        let command: Vec<String> = std::env::args().skip(1).collect();
-        let made_by = html::made_by(&format!("dphe {}", command.join(" ")));
+        let made_by = html::made_by(&command_line(std::env::args_os().skip(1)));
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -330,6 +330,12 @@ impl Page {
         let _ = writeln!(self.body, "<{tag}>{}</{tag}>", escaped(text));
         self
     }
+}
+
+/// Returns a command as text. Arguments may be paths that are no text.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let words = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    std::iter::once("dphe".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The class of the style sheet that colours a verdict.
@@ -400,6 +406,14 @@ mod tests {
         assert!(html.contains("<a href=\"#s5\">part 4</a>") && html.contains("<h2 id=\"s5\">part 4</h2>"));
         assert!(html.contains("<footer>") && html.contains(env!("CARGO_PKG_VERSION")));
         assert!(!Page::new("short").html().contains("<nav>"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn commands_with_paths_that_are_no_text_are_shown() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let path = OsString::from_vec(b"photos-\xFF".to_vec());
+        assert_eq!(command_line(["predict".into(), path].into_iter()), "dphe predict photos-\u{fffd}");
     }
 
     #[test]

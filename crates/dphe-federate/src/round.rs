@@ -10,6 +10,7 @@ use dphe_learn::update::{Learner, LocalTrainer, Payload, Residual, RoundInput, U
 use dphe_learn::{Dataset, Real, Seed};
 
 use crate::average::{Scaling, ValueSum};
+use crate::spec::check_server_step;
 use crate::task::check_pair;
 use crate::{Error, GlobalWeights, LocalWeights, PayloadName, Weighting};
 
@@ -39,13 +40,7 @@ impl RoundRules {
     /// # Errors
     /// If the factor is not positive.
     pub fn with_server_step(mut self, server_step: f64) -> Result<Self, Error> {
-        if !(server_step > 0.0 && server_step.is_finite()) {
-            return Err(Error::Parameter {
-                name: "server step",
-                value: server_step,
-                remedy: "use a positive number, normally 1",
-            });
-        }
+        check_server_step(server_step)?;
         self.server_step = server_step;
         Ok(self)
     }

@@ -220,17 +220,31 @@ impl EncryptionSpec {
     }
 }
 
+/// Fails on a server step that no round can take.
+pub(crate) fn check_server_step(server_step: f64) -> Result<(), Error> {
+    if server_step > 0.0 && server_step.is_finite() {
+        return Ok(());
+    }
+    Err(Error::Parameter {
+        name: "server step",
+        value: server_step,
+        remedy: "use a positive number, normally 1",
+    })
+}
+
 impl LearnerSpec {
     /// Returns the usual share of what an update leaves out that is added to the next one.
     pub fn default_feedback() -> f64 {
         0.9
     }
 
-    /// Fails on a size that no payload has.
+    /// Fails on a size that no payload has, and on a server step that no round can take.
     ///
     /// # Errors
-    /// [`Error::Parameter`] if the share is not above 0 and at most 1, or both a share and a capacity are given.
+    /// [`Error::Parameter`] if the share is not above 0 and at most 1, both a share and a capacity are given, or the
+    /// server step is not a positive number.
     pub fn check(&self) -> Result<(), Error> {
+        check_server_step(self.server_step)?;
         match (self.share, self.capacity) {
             (Some(_), Some(capacity)) => Err(Error::Parameter {
                 name: "capacity",

@@ -632,6 +632,8 @@ mod tests {
             ("min = 3", "min = 9", "above count.max"),
             ("localhost:7100", "localhost", "host and a port"),
             ("rounds = 20", "rounds = 0", "rounds is 0"),
+            ("# server_step = 1.0", "server_step = -1.0", "learner: server step = -1 is out of range"),
+            ("# server_step = 1.0", "server_step = inf", "learner: server step = inf is out of range"),
         ] {
             let text = TEMPLATE.replacen(from, to, 1);
             assert_ne!(text, TEMPLATE);

@@ -112,6 +112,8 @@ impl Init {
         let spec = start.as_ref().map_or_else(|| self.learner.spec(f64::NAN), |(_, spec)| spec.clone());
         let model = start.map(|(model, _)| model);
         let spec = LearnerSpec { server_step: self.server_step(model.as_ref()), ..spec };
+        // here, because a text cannot hold all numbers
+        spec.check()?;
         let text = self.text(NewTrained::Linear { spec: &spec, model: model.as_ref() })?;
         let start = self.file.parent().unwrap_or(Path::new("")).join(START);
         if model.is_some() && start.exists() {

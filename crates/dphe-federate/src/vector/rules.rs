@@ -6,6 +6,7 @@ use dphe_learn::update::Residual;
 use serde::Deserialize;
 
 use super::Codec;
+use crate::spec::check_server_step;
 use crate::{
     DEFAULT_OUTSIZE, EncryptionSpec, Error, LearnerSpec, PayloadName, PayloadSize, RoundResidual, ValueSum,
     Weighting,
@@ -76,10 +77,7 @@ impl VectorSpec {
             let remedy = "use a number from 0 (forget) to 1 (keep all), normally 0.9";
             return parameter("feedback", self.feedback, remedy);
         }
-        if !(self.server_step > 0.0 && self.server_step.is_finite()) {
-            return parameter("server step", self.server_step, "use a positive number, normally 1");
-        }
-        Ok(())
+        check_server_step(self.server_step)
     }
 
     /// Returns the share of a vector that an update carries.

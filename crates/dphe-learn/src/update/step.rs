@@ -45,9 +45,10 @@ const STEPS: [f64; 9] = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0];
 /// Shortens a server step above 1 that would change the weights too much, which is how rounds diverge. `relative` is
 /// the length of the average difference relative to that of the global weights. A shortened step changes the weights
 /// by at most [`LONGEST_CHANGE`] of their length, divided by the square root of the round, which counts from 1. The
-/// result is never below 1, so an average that is too long by itself is applied as it is.
+/// result is never below 1, so an average that is too long by itself is applied as it is. A step that is not a number
+/// stays one, for the caller to refuse.
 pub fn guarded_step(step: f64, round: u64, relative: f64) -> f64 {
-    if step <= 1.0 {
+    if step.is_nan() || step <= 1.0 {
         return step;
     }
     let most = LONGEST_CHANGE / (round.max(1) as f64).sqrt();
@@ -122,5 +123,6 @@ mod tests {
         assert_eq!(guarded_step(10.0, 1, f64::INFINITY), 1.0);
         assert_eq!(guarded_step(10.0, 1, f64::NAN), 1.0);
         assert_eq!(guarded_step(10.0, u64::MAX, 0.0), 10.0);
+        assert!(guarded_step(f64::NAN, 1, 0.1).is_nan());
     }
 }

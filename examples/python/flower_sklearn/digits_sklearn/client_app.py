@@ -14,7 +14,9 @@ app = ClientApp(mods=[dphe_mod])
 @app.train()
 def train_part(message: Message, context: Context) -> Message:
     """Learn from the samples of this node."""
-    model = make_model(int(context.run_config["local-iterations"]))
+    # Sums are bound to this configuration, and not to that of the run.
+    config = message.content.config_records["config"]
+    model = make_model(int(str(config["local-iterations"])))
     model.coef_, model.intercept_ = message.content.array_records["arrays"].to_numpy_ndarrays()
     partition, partitions = context.node_config["partition-id"], context.node_config["num-partitions"]
     images, labels = load_part(int(partition), int(partitions))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dphe.flower import SecureStrategy, Simulation
-from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -31,6 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         grid,
         ArrayRecord(Network().state_dict()),
         int(context.run_config["num-server-rounds"]),
+        train_config=ConfigRecord({"local-epochs": int(context.run_config["local-epochs"])}),
         evaluate_fn=evaluate,
     )
     last = result.evaluate_metrics_serverapp[max(result.evaluate_metrics_serverapp)]["accuracy"]

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from numpy.typing import NDArray
 
 from dphe.errors import DpheError, InvalidValue, Refused
@@ -41,6 +51,12 @@ STYPE = "dphe.v1"
 #: Flower's codes for errors of a ``ClientApp`` and of mods.
 _RAISED, _PRECONDITION = 2, 6
 _UPDATE = b"DPHEFLU1"
+#: Which function of the ``ClientApp`` answers what a server asks a user for.
+_TYPES = {
+    "train": MessageType.TRAIN,
+    "evaluate": MessageType.EVALUATE,
+    "evaluate-clear": MessageType.EVALUATE,
+}
 
 
 def dphe_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -88,6 +104,12 @@ def _handle(
         return _open(record, message, str(generator))
     if kind == "open":
         raise Refused("this node is not the key generator", "role")
+    if kind not in _TYPES:
+        raise Refused(f"there is no message {kind!r}", "encoding")
+    # Otherwise a server could ask for metrics of training as if they were those of an evaluation, in the clear.
+    found = message.metadata.message_type
+    if found.partition(".")[0] != _TYPES[kind]:
+        raise Refused(f"a message of the type {found!r} asks for {kind!r}", "type")
     home = _home(record, context)
     with _Node.opened(home) as node:
         node.check(record)
@@ -95,9 +117,7 @@ def _handle(
             return _train(node, record, message, context, call_next)
         if kind == "evaluate":
             return _evaluate(node, record, message, context, call_next)
-        if kind == "evaluate-clear":
-            return _evaluate_clear(node, message, context, call_next)
-    raise Refused(f"there is no message {kind!r}", "encoding")
+        return _evaluate_clear(node, message, context, call_next)
 
 
 def _unsealed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -196,8 +216,6 @@ class _Node:
         if last is not None:
             user.close(last[0])  # the process may have ended between the two files
         update = user.seal(number, vector, dense=dense, context=context)
-        if user.clipped:
-            _log.warning("dphe: %d values were cut to the range of the task", user.clipped)
         if chooser is not None:
             chooser.settle(number, included=True)
             for path in self.folder.glob("pending-*.npy"):
@@ -248,14 +266,17 @@ def _train(
         if settings.train.capacity < settings.train.positions:
             chooser = node.chooser(_rounds(record))
             change = chooser.take(number, change).to_array()
-        if settings.train.on_clip == "error":
-            outside = np.abs(change) >= settings.train.clip
-            if outside.any():
+        # The range is that of what was learnt. Cut after weighting, a node with few examples would have a larger one.
+        outside = np.abs(change) >= settings.train.clip
+        if outside.any():
+            if settings.train.on_clip == "error":
                 name = layout.where(int(np.argmax(outside)))
                 raise InvalidValue(
                     f"array {name!r} changed by more than the range of the task; give it a scale, or use a larger clip",
                     "value",
                 )
+            _log.warning("dphe: %d values were cut to the range of the task", np.count_nonzero(outside))
+            change = np.clip(change, -settings.train.clip, settings.train.clip)
         # As many users as weights: without the factor, the server would know how many examples each has.
         update = node.seal("train", number, change * settings.factor(weight), dense, bound, chooser)
     return _sealed_reply(message, settings, update)

@@ -143,19 +143,20 @@ def write_key_generator(
     folder: Path,
     settings: Settings,
     generators: dict[Channel, KeyGenerator],
-    key: DecryptionKey,
-    passphrase: bytes | bytearray | None,
+    key_file: bytes,
 ) -> None:
-    """Write the files of a new key generator."""
+    """Write the files of a new key generator. ``key_file`` is what :func:`key_file_of` returned."""
     make_folder(folder)
     for channel, generator in generators.items():
         state = join_parts(_STATE, [generator.to_unprotected_bytes(), b"", b""])
         write_file(folder / f"{channel}.state", state)
-    if passphrase is None:
-        write_file(folder / "key", _UNPROTECTED + key.to_unprotected_bytes())
-    else:
-        write_file(folder / "key", _SEALED + key.seal(passphrase))
+    write_file(folder / "key", key_file)
     write_file(folder / "settings.json", settings.to_bytes())
+
+
+def key_file_of(key: DecryptionKey, passphrase: bytes | bytearray | None) -> bytes:
+    """Return the content of the key's file, sealed if there is a passphrase."""
+    return _UNPROTECTED + key.to_unprotected_bytes() if passphrase is None else _SEALED + key.seal(passphrase)
 
 
 def _read_key(path: Path, passphrase: bytes | bytearray | None) -> DecryptionKey:

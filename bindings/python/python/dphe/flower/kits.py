@@ -20,6 +20,7 @@ from dphe.flower.files import make_folder, read_file, write_file
 from dphe.layout import Layout, as_array
 from dphe.paillier import DecryptionKey, _small
 from dphe.roles import KeyGenerator, Task
+from dphe.vectors import Rotating
 
 Channel: TypeAlias = Literal["train", "evaluate"]
 Evaluation: TypeAlias = Literal["sealed", "clear", "off"]
@@ -263,6 +264,7 @@ def create_task(
     )
     if train.clip * 2.0**scale_bits < 4:
         raise InvalidValue("the task has fewer than two bits per value; use more scale_bits", "range")
+    Rotating(train, feedback=feedback)  # nodes make it in the first round, which is too late for an error
     settings = Settings(
         train=train,
         evaluate=Task(1 + len(evaluated), scale_bits=_EVALUATION_BITS + bits, **options),
@@ -277,9 +279,10 @@ def create_task(
     if key is None:
         key = DecryptionKey.generate(key_bits, noise=noise)
     generators = {channel: KeyGenerator(settings.task(channel), key) for channel in CHANNELS}
-    make_folder(root)
-    from dphe.flower.key_generator import write_key_generator
+    from dphe.flower.key_generator import key_file_of, write_key_generator
 
+    key_file = key_file_of(key, passphrase)  # before there are files, because it refuses short passphrases
+    make_folder(root)
     for number in range(1, users + 1):
         home = root / f"user-{number}"
         make_folder(home)
@@ -289,7 +292,7 @@ def create_task(
         write_file(home / "settings.json", settings.to_bytes())
     parts = [generators[channel].aggregator_kit().to_unprotected_bytes() for channel in CHANNELS]
     write_file(root / "aggregator.kit", join_parts(_KIT, [settings.to_bytes(), *parts]))
-    write_key_generator(root / "key-generator", settings, generators, key, passphrase)
+    write_key_generator(root / "key-generator", settings, generators, key_file)
     return settings
 
 

@@ -55,6 +55,8 @@ _INNER_STATE = ("current_arrays", "momentum_vector", "m_t", "v_t")
 _CHECKPOINT = b"DPHEFLC1"
 #: How many of a node's latest rounds it is told about.
 _REMEMBERED = 16
+#: How much of a node's text is logged.
+_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -404,7 +406,7 @@ class SecureStrategy(Strategy):
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    raise Refused(str(reply.error.reason), "reply")
+                    raise Refused(_reason(reply), "reply")
                 update = _sealed_update(reply)
                 nodes[current.collecting.accept(update)] = node
                 size = max(size, len(update))
@@ -455,7 +457,7 @@ class SecureStrategy(Strategy):
         message = Message(content, self._grid.generator, MessageType.TRAIN)
         for reply in self._grid.ask([message], self._open_timeout):
             if reply.has_error():
-                raise RoundFailed(f"the key generator refused: {reply.error.reason}", "refused")
+                raise RoundFailed(f"the key generator refused: {_reason(reply)}", "refused")
             return unwrap(next(iter(reply.content.array_records.values()), {}))
         raise RoundFailed("the key generator did not answer in time", "timeout")
 
@@ -582,7 +584,7 @@ class _SecureGrid(Grid):
             node = reply.metadata.src_node_id
             self._known.add(node)
             if reply.has_error():
-                _log.warning("dphe: node %d has no dphe_mod: %s", node, reply.error.reason)
+                _log.warning("dphe: node %d has no dphe_mod: %s", node, _reason(reply))
                 continue
             record = reply.content.get(RECORD)
             if isinstance(record, ConfigRecord) and record.get("role") == "key-generator":
@@ -625,6 +627,12 @@ def _sealed_update(reply: Message) -> bytes:
         raise Refused(
             "the reply is not sealed, and is not read; its ClientApp needs mods=[dphe_mod]", "unsealed"
         ) from None
+
+
+def _reason(reply: Message) -> str:
+    """Return a node's text in a form that cannot forge lines of a log or control a terminal."""
+    text = str(reply.error.reason)[:_LONGEST_REASON]
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _with_record(message: Message, record: ConfigRecord) -> RecordDict:
