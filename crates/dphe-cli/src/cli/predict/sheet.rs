@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Prediction, seen_from};
+use crate::files;
 use crate::page::{Figure, Page, Picture};
 use crate::png;
 use crate::terminal::Tone;
@@ -85,9 +86,9 @@ fn copied(file: &Path, left: &mut u64) -> Option<String> {
         "webp" => "webp",
         _ => return None,
     };
-    let size = std::fs::metadata(file).ok()?.len();
-    *left = left.checked_sub(size)?;
-    Some(format!("data:image/{kind};base64,{}", png::base64(&std::fs::read(file).ok()?)))
+    let bytes = files::read_at_most(file, *left).ok()?;
+    *left = left.checked_sub(bytes.len() as u64)?;
+    Some(format!("data:image/{kind};base64,{}", png::base64(&bytes)))
 }
 
 #[cfg(test)]
@@ -112,6 +113,9 @@ mod tests {
             html.contains("src=\"dog/doubtful.tif\"") && html.contains("its directory says dog"),
             "{html}"
         );
+        let (mut left, file) = (5, directory.path().join("sure.png"));
+        assert!(copied(&file, &mut left).is_some() && left == 2);
+        assert!(copied(&file, &mut left).is_none() && left == 2);
         assert!(html.find("doubtful.tif") < html.find("sure.png") && html.contains("0 of 1"), "{html}");
     }
 }
