@@ -231,7 +231,7 @@ impl CliError {
                 Some("Use `--bits 3072`, or `--bits 1024 --paper` to reproduce the paper.".into())
             }
             Self::MissingFeature { feature, .. } => {
-                // `args` panics if a path is no text
+                // `args` panics on a path that is not Unicode
                 let arguments = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned());
                 Some(format!("Run `{}`.", command_with(feature, arguments)))
             }
