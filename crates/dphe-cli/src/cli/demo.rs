@@ -39,7 +39,7 @@ const SEED: u64 = 0;
 /// Train a classifier of clothes with seven processes, and attack it
 ///
 /// Starts a key generator, an aggregator and five users as separate processes that communicate over TLS on the
-/// loopback interface. Each user has pictures of other kinds of clothes and sends only encrypted updates of the
+/// loopback interface. Each user has pictures of different kinds of clothes and sends only encrypted updates of the
 /// model. At the end, the demo shows which pictures the updates would have given away without encryption.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {

@@ -185,8 +185,9 @@ impl Outcome<'_> {
         let (alone, together, pooled) = (self.setting.best_alone(), self.accuracy(), self.setting.pooled);
         let mut page = Page::new("Five users, one classifier, no shared pictures");
         page.lead(&format!(
-            "Each user has pictures of other kinds of clothes. An aggregator and a key generator helped them to train \
-             one classifier, in {} rounds of sealed updates. They were separate processes that communicated over TLS.",
+            "Each user has pictures of different kinds of clothes. An aggregator and a key generator helped them to \
+             train one classifier, in {} rounds of sealed updates. They were separate processes that communicated over \
+             TLS.",
             self.run.accuracies.len()
         ));
         page.figures(&[
